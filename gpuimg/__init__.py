@@ -1,0 +1,3 @@
+"""gpuimg: GPU container images that are known to run."""
+
+__version__ = "0.1.0"
