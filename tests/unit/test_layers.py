@@ -1,0 +1,194 @@
+"""A wheel's layer holds what a normal install gives, byte for byte the same every time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuimg.errors import BadInput
+from gpuimg.layers.blobs import BlobCache, cache_key
+from gpuimg.layers.grouping import BUCKETS, MAX_OWN_LAYERS, OWN_LAYER_BYTES, group_wheels
+from gpuimg.layers.lockfile import LockedWheel, read_lock
+from gpuimg.layers.wheel_tar import Environment, LayerTar, write_wheel
+
+ENVIRONMENT = Environment("/opt/venv", "3.11")
+SITE = "opt/venv/lib/python3.11/site-packages"
+
+
+def make_wheel(folder: Path, name: str = "demo", files: dict[str, bytes] | None = None, *, seed: int = 0) -> Path:
+    """A small wheel with code, data, a script, an entry point and a large member."""
+    noise = random.Random(seed).randbytes(300_000)
+    content = {
+        f"{name}/__init__.py": b"def main():\n    return 0\n",
+        f"{name}/native.so": noise,
+        f"{name}-1.0.data/scripts/tool.sh": b"#!python -u\nprint('x')\n",
+        f"{name}-1.0.data/data/share/{name}.txt": b"data",
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+        f"{name}-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.0.dist-info/entry_points.txt": f"[console_scripts]\n{name}-run = {name}:main\n".encode(),
+        **(files or {}),
+    }
+    record = "".join(
+        f"{path},sha256={hashlib.sha256(data).hexdigest()},{len(data)}\n" for path, data in content.items()
+    )
+    content[f"{name}-1.0.dist-info/RECORD"] = (record + f"{name}-1.0.dist-info/RECORD,,\n").encode()
+    wheel = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in content.items():
+            archive.writestr(path, data)
+    return wheel
+
+
+def tar_of(wheel: Path) -> bytes:
+    out = io.BytesIO()
+    tar = LayerTar(out.write)
+    write_wheel(wheel, tar, ENVIRONMENT)
+    tar.close()
+    return out.getvalue()
+
+
+def test_files_land_where_an_install_puts_them(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(tar_of(make_wheel(tmp_path)))) as tar:
+        names = tar.getnames()
+        assert f"{SITE}/demo/__init__.py" in names
+        assert "opt/venv/share/demo.txt" in names
+        script = tar.extractfile("opt/venv/bin/tool.sh")
+        assert script is not None
+        assert script.read().startswith(b"#!/opt/venv/bin/python -u\n")
+        entry = tar.extractfile("opt/venv/bin/demo-run")
+        assert entry is not None
+        assert b"from demo import main" in entry.read()
+        assert tar.getmember("opt/venv/bin/demo-run").mode == 0o755
+        assert {m.mtime for m in tar} == {0}
+        assert {(m.uid, m.gid) for m in tar} == {(0, 0)}
+        record = tar.extractfile(f"{SITE}/demo-1.0.dist-info/RECORD")
+        assert record is not None
+        assert "../../../bin/demo-run,sha256=" in record.read().decode()
+
+
+def test_parents_come_before_children(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(tar_of(make_wheel(tmp_path)))) as tar:
+        seen: set[str] = set()
+        for member in tar:
+            parent = member.name.rpartition("/")[0]
+            assert not parent or parent in seen
+            seen.add(member.name)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+def test_the_same_wheel_gives_the_same_digest(tmp_path: Path, compression: str) -> None:
+    wheel = make_wheel(tmp_path)
+    blobs = [
+        BlobCache(tmp_path / folder).make([wheel], ENVIRONMENT, key="k", title="demo", compression=compression)  # type: ignore[arg-type]
+        for folder in ("one", "two")
+    ]
+    assert blobs[0] == blobs[1]
+    cached = BlobCache(tmp_path / "one")
+    assert cached.get("k") == blobs[0]
+    data = cached.path(blobs[0]).read_bytes()
+    assert f"sha256:{hashlib.sha256(data).hexdigest()}" == blobs[0].digest
+    assert len(data) == blobs[0].size
+
+
+def test_a_damaged_wheel_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    data = bytearray(wheel.read_bytes())
+    with zipfile.ZipFile(wheel) as archive:
+        offset = archive.getinfo("demo/native.so").header_offset
+    data[offset + 1000] ^= 0xFF
+    wheel.write_bytes(data)
+    cache = BlobCache(tmp_path / "cache")
+    with pytest.raises(BadInput, match="damaged"):
+        cache.make([wheel], ENVIRONMENT, key="k", title="demo")
+    assert cache.get("k") is None
+    assert list((tmp_path / "cache" / "sha256").iterdir()) == []
+
+
+def test_a_wheel_may_not_write_outside_its_environment(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, files={"demo-1.0.data/data/../../../../etc/evil": b"x"})
+    with pytest.raises(BadInput, match="outside"):
+        tar_of(wheel)
+
+
+def test_not_a_wheel(tmp_path: Path) -> None:
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_bytes(b"not a zip")
+    with pytest.raises(BadInput, match="not a wheel"):
+        tar_of(path)
+
+
+def test_the_key_depends_on_all_that_changes_the_bytes() -> None:
+    keys = {
+        cache_key(["a"], Environment("/opt/venv", "3.11"), "zstd"),
+        cache_key(["b"], Environment("/opt/venv", "3.11"), "zstd"),
+        cache_key(["a"], Environment("/opt/venv", "3.12"), "zstd"),
+        cache_key(["a"], Environment("/srv/venv", "3.11"), "zstd"),
+        cache_key(["a"], Environment("/opt/venv", "3.11"), "gzip"),
+    }
+    assert len(keys) == 5
+
+
+wheels = st.lists(
+    st.builds(
+        lambda name, size: LockedWheel(name, "1", f"{name}.whl", "", hashlib.sha256(name.encode()).hexdigest(), size),
+        st.text("abcdefghij", min_size=1, max_size=6),
+        st.integers(0, 3 * OWN_LAYER_BYTES),
+    ),
+    max_size=200,
+    unique_by=lambda w: w.name,
+)
+
+
+@given(wheels, st.randoms())
+def test_grouping_keeps_every_wheel_once_whatever_the_order(locked: list[LockedWheel], order: random.Random) -> None:
+    groups = group_wheels(locked)
+    assert sorted(w.name for g in groups for w in g.wheels) == sorted(w.name for w in locked)
+    assert len(groups) <= MAX_OWN_LAYERS + BUCKETS
+    shuffled = locked[:]
+    order.shuffle(shuffled)
+    assert group_wheels(shuffled) == groups
+
+
+@given(wheels.filter(bool))
+def test_a_changed_wheel_changes_one_layer(locked: list[LockedWheel]) -> None:
+    small = next((w for w in locked if (w.size or 0) < OWN_LAYER_BYTES), None)
+    if small is None or sum((w.size or 0) >= OWN_LAYER_BYTES for w in locked) >= MAX_OWN_LAYERS:
+        return
+    changed = [w if w is not small else LockedWheel(w.name, "2", w.filename, "", "0" * 64, w.size) for w in locked]
+    assert len(set(group_wheels(locked)) - set(group_wheels(changed))) == 1
+
+
+LOCK = """
+lock-version = "1.0"
+[[packages]]
+name = "Demo_Pkg"
+version = "1.0"
+wheels = [{ url = "https://example.org/a/Demo_Pkg-1.0-py3-none-any.whl", size = 5, hashes = { sha256 = "ab" } }]
+"""
+
+
+def test_lock_is_read() -> None:
+    (wheel,) = read_lock(LOCK)
+    assert (wheel.name, wheel.filename, wheel.size) == ("demo-pkg", "Demo_Pkg-1.0-py3-none-any.whl", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not toml [", "not TOML"),
+        ("a = 1", "not a pylock"),
+        (LOCK.replace('hashes = { sha256 = "ab" }', "hashes = {}"), "no sha256"),
+        ('lock-version = "1.0"\n[[packages]]\nname = "x"\n', "no wheel"),
+    ],
+)
+def test_a_bad_lock_says_why(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_lock(text)
