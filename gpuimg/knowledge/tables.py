@@ -134,3 +134,112 @@ class BaseTag:
     deleted: bool
     end_of_life: str | None
     source: str
+
+
+@dataclass(frozen=True)
+class ForwardCompat:
+    """May a ``cuda-compat`` package of ``toolkit`` run on the kernel driver branch ``branch``? Data-centre cards only.
+
+    ``state``: 'supported', 'native' (the branch's own CUDA: no package needed) or 'unsupported'.
+    """
+
+    toolkit: str
+    branch: str
+    state: Literal["supported", "native", "unsupported"]
+    source: str
+
+
+@dataclass(frozen=True)
+class CudnnSupport:
+    """What a range of cuDNN versions supports. ``cc`` is NVIDIA's list, empty when only a floor is known."""
+
+    cudnn: str
+    """PEP 440 specifier: '>=8.9.5,<8.9.8'."""
+    cuda: tuple[str, ...]
+    """Specifiers of the CUDA toolkits it is built for: '>=12.0,<=12.9', '==11.8'."""
+    cc_min: str
+    cc: tuple[str, ...]
+    driver_min: Mapping[str, str]
+    """CUDA major ('12') or 'blackwell' → Linux driver."""
+    notes: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class OsRelease:
+    """A Linux release used as a base. ``end_of_life`` is the end of free public updates (ISO date)."""
+
+    id: str
+    """'ubuntu22.04', 'debian12', 'centos7', 'rockylinux8' …, as in image tags."""
+    glibc: str
+    python: str | None
+    """python3 of the distribution; None when it has none by default."""
+    end_of_life: str | None
+    pep668: bool
+    """True when system pip refuses to install outside a virtual environment."""
+    aliases: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class KnownImage:
+    """A public image with frameworks in it, as its publisher describes it."""
+
+    repository: str
+    tag: str
+    base_cuda: str | None
+    frameworks: Mapping[str, str]
+    """Framework → public version."""
+    python: str | None
+    os: str | None
+    min_driver: str | None
+    """What the publisher states as the driver it was made for."""
+    sm: tuple[str, ...] | None
+    cc_min: str | None
+    cudnn: str | None
+    end_of_life: str | None
+    notes: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class EngineLimit:
+    """What an engine or a feature of it needs of the card, beyond having code for it."""
+
+    package: str
+    versions: str
+    """PEP 440 specifier; '' for all."""
+    feature: str | None
+    """None: the package as a whole; else 'bf16', 'fp8', 'flash-attention', 'awq', 'marlin' …"""
+    cc_min: str | None
+    cc_max: str | None
+    hard: bool
+    """True: does not start or fails; False: slower, or falls back."""
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A package name or range of versions that pip cannot give a working GPU install of."""
+
+    package: str
+    versions: str
+    why: str
+    instead: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A place where sources disagree, and what the tables follow."""
+
+    subject: str
+    versions: str
+    says: Mapping[str, str]
+    """Source → its claim."""
+    right: str
+    why: str
+    state: Literal["resolved", "marked"]
+    """'marked': a fact about the world that stays contradictory (a release that cannot be installed as declared)."""
+    source: str
