@@ -139,7 +139,7 @@ class _Inflated(io.RawIOBase):
             left -= len(raw)
             try:
                 data = raw if inflate is None else inflate.decompress(raw)
-            except isal_zlib.error as error:
+            except isal_zlib.IsalError as error:  # type: ignore[misc]  # its stub calls the class a value
                 raise BadInput(f"{info.filename}: {error}; the wheel is damaged") from None
             if data:
                 crc = isal_zlib.crc32(data, crc)
