@@ -251,6 +251,8 @@ class CheckResult:
     expected: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
     hint: str | None = None
+    applicable: bool = True
+    """False for a skip that has no meaning for this framework or card: a policy cannot require it there."""
 
     def to_json(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if v is not None}
