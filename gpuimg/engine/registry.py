@@ -36,6 +36,7 @@ INDEX_TYPES = (OCI_INDEX, DOCKER_LIST)
 
 _CHUNK = 1 << 20
 _TRIES = 4
+_CONNECTS = 2
 _TIMEOUT = (10.0, 120.0)
 _KNOWN_CAUSES = (
     "Connection refused",
@@ -182,7 +183,7 @@ class Registry:
                     timeout=_TIMEOUT,
                 )  # fmt: skip
             except requests.RequestException as error:
-                if repeatable and attempt < _TRIES and not isinstance(error, requests.exceptions.SSLError):
+                if repeatable and attempt < _CONNECTS and not isinstance(error, requests.exceptions.SSLError):
                     time.sleep(0.25 * 2**attempt)
                     data = again() if again is not None else data
                     continue
