@@ -28,7 +28,9 @@ def judge(evidence: Evidence, policy: Policy) -> Verdict:
     failed = [c for c in evidence.checks if c.status in ("fail", "error")]
     refusals += [f"{c.id}: {c.reason or c.status}" for c in failed]
 
-    for check_id in dict.fromkeys((*demand.always, *demand.required)):
+    if evidence.host.get("only"):
+        refusals.append(f"only a part of the profile was run: {', '.join(map(str, evidence.host['only']))}")
+    for check_id in dict.fromkeys((*demand.always, *demand.required, *_profile_required(evidence))):
         found = by_id.get(check_id)
         if found is None:
             refusals.append(f"{check_id}: required by the policy, not in the evidence")
@@ -89,6 +91,12 @@ def scope_of(evidence: Evidence, device: Device) -> dict[str, Any]:
         "driver_branch": str(driver).split(".")[0] if driver else None,
         "injection": evidence.injection,
     }
+
+
+def _profile_required(evidence: Evidence) -> tuple[str, ...]:
+    """What the suite's profile itself requires, as the host read it from its own copy of the suite."""
+    found = evidence.host.get("required")
+    return tuple(str(c) for c in found) if isinstance(found, list) else ()
 
 
 def _authenticity(evidence: Evidence) -> list[str]:

@@ -33,7 +33,7 @@ MODULES = {
 """Framework → module, for choosing the Python that has it."""
 OLDEST_PYTHON = (3, 8)
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "amd64": "amd64"}
-_ENTRYPOINT_SECONDS = 5.0
+_ENTRYPOINT_SECONDS = 3.0
 
 # Every Python of an image, each with the frameworks it can find. POSIX sh, no other tool needed.
 _FIND = r"""
@@ -159,6 +159,11 @@ def read_pythons(lines: list[str]) -> list[Python]:
         except (ValueError, KeyError, TypeError):
             continue
     return out
+
+
+def find_script() -> list[str]:
+    """The same search as a command for this machine."""
+    return ["/bin/sh", "-c", _FIND, "sh", _DESCRIBE % (sorted(MODULES.values()),)]
 
 
 def choose_python(pythons: list[Python], framework: str | None) -> Python | None:
