@@ -257,6 +257,11 @@ class CheckResult:
     def to_json(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if v is not None}
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> CheckResult:
+        """Reads :meth:`to_json`; TypeError for unknown or missing keys."""
+        return cls(**value)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -279,7 +284,14 @@ class Evidence:
     host: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Lists instead of tuples, so that what is written and read back is equal."""
+        return {**asdict(self), "checks": [check.to_json() for check in self.checks]}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Evidence:
+        """Reads :meth:`to_json`; TypeError or KeyError for anything else."""
+        checks = tuple(CheckResult.from_json(check) for check in value["checks"])
+        return cls(**{**value, "checks": checks})
 
 
 @dataclass(frozen=True)
@@ -297,6 +309,9 @@ class Verdict:
     skipped: tuple[tuple[str, str], ...] = ()
     """(check id, reason)."""
     policy_digest: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "skipped": [{"id": i, "reason": r} for i, r in self.skipped]}
 
 
 @dataclass(frozen=True)

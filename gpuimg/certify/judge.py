@@ -113,7 +113,7 @@ def _challenges(evidence: Evidence, policy: Policy, device: Device) -> list[str]
     wrong = [str(a.get("check")) for a in answers if not a.get("ok")]
     if wrong:
         return [f"{check}: the answer to the host's random challenge is wrong" for check in wrong]
-    right = [a for a in answers if a.get("ok") and (device == "cpu" or a.get("device") == "cuda")]
+    right = [a for a in answers if a.get("ok") and (device == "cpu" or on_gpu(a))]
     if policy.challenges == "required" and not right:
         where = "on the GPU" if device == "cuda" else "by the framework"
         return [f"no random challenge of the host was answered {where}"]
@@ -142,4 +142,12 @@ def _why_cpu(evidence: Evidence) -> str:
 
 
 def _on_gpu(check: CheckResult) -> bool:
-    return check.status == "pass" and check.measured.get("device") == "cuda"
+    return check.status == "pass" and on_gpu(check.measured)
+
+
+def on_gpu(measured: dict[str, Any]) -> bool:
+    """True when a measurement says that its work ran on a GPU: 'cuda', 'cuda:0', 'gpu:0', 'CudaDevice(id=0)'."""
+    places = [measured.get("device"), measured.get("result_device")]
+    if isinstance(measured.get("where"), dict):
+        places.append(measured["where"].get("result_device"))
+    return any(str(place).lower().startswith(("cuda", "gpu")) for place in places if place)

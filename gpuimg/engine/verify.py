@@ -32,6 +32,7 @@ from gpuimg.engine import image as images
 from gpuimg.engine.client import connect, is_local
 from gpuimg.engine.container import HOME, CannotStart, Container, Ended, Limits, default_limits, sweep
 from gpuimg.engine.gpu_access import GpuAccess, find_gpu_access
+from gpuimg.engine.registry import digest_of
 from gpuimg.engine.watch import GpuWatch
 from gpuimg.errors import BadInput
 from gpuimg.nouns import CheckResult, Evidence
@@ -342,7 +343,7 @@ def _run(
     if target is not image:
         host["helper"] = {"reference": target.reference, "id": target.id}
     return _evidence(
-        read, nonce, choice, wanted, suite_digest(), image=image, injection=access.kind, started=started, extra=extra,
+        read, nonce, choice, wanted, digest_of(content), image=image, injection=access.kind, started=started, extra=extra,
         host=host,
     )  # fmt: skip
 
