@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuimg.errors import BadInput, EnvironmentFault
+from gpuimg.layers.lockfile import Platform
 
 _NETWORK = ("error sending request", "Failed to fetch", "dns error", "Connection refused", "timed out", "certificate")
 
 
 def lock_requirements(
     requirements: Sequence[str],
+    platform: Platform,
     *,
-    python: str,
-    glibc: str,
-    machine: str = "x86_64",
     index_url: str | None = None,
     extra_index_urls: Sequence[str] = (),
     find_links: Sequence[str] = (),
@@ -26,8 +25,8 @@ def lock_requirements(
 ) -> str:
     """Text of a ``pylock.toml`` (PEP 751) with wheels only, each with its hash.
 
-    ``glibc`` is that of the base image ('2.36'): newer manylinux wheels are not chosen. ``exclude_newer`` is a date
-    (RFC 3339) that makes a later run resolve as on that day.
+    ``platform`` is the base image's, so newer manylinux wheels are not chosen. ``exclude_newer`` is a date (RFC 3339)
+    that makes a later run resolve as on that day.
 
     Raises:
         BadInput: the requirements cannot be satisfied, with uv's reason; or a package has no wheel.
@@ -42,8 +41,8 @@ def lock_requirements(
         command = [
             find_uv_bin(), "pip", "compile", str(asked), "--no-config", "--quiet",
             "--format", "pylock.toml", "--output-file", str(target),
-            "--python-version", python,
-            "--python-platform", f"{machine}-manylinux_{glibc.replace('.', '_')}",
+            "--python-version", platform.python,
+            "--python-platform", f"{platform.machine}-manylinux_{platform.glibc.replace('.', '_')}",
             "--only-binary", ":all:", "--no-header",
             "--index-strategy", "unsafe-best-match" if extra_index_urls else "first-index",
         ]  # fmt: skip
@@ -63,5 +62,5 @@ def lock_requirements(
             reason = " ".join(line.strip(" ╰─▶×│") for line in done.stderr.splitlines() if line.strip())
             if any(word in reason for word in _NETWORK):
                 raise EnvironmentFault(f"the package index cannot be reached: {reason}")
-            raise BadInput(f"{', '.join(requirements)}: cannot be resolved for Python {python}: {reason}")
+            raise BadInput(f"{', '.join(requirements)}: cannot be resolved for Python {platform.python}: {reason}")
         return target.read_text()

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from gpuimg.errors import BadInput
 from gpuimg.layers.blobs import BlobCache, cache_key
 from gpuimg.layers.grouping import BUCKETS, MAX_OWN_LAYERS, OWN_LAYER_BYTES, group_wheels
-from gpuimg.layers.lockfile import LockedWheel, read_lock
+from gpuimg.layers.lockfile import LockedWheel, Platform, read_lock
 from gpuimg.layers.wheel_tar import Environment, LayerTar, write_wheel
 from tests.wheels import make_wheel
 
 ENVIRONMENT = Environment("/opt/venv", "3.11")
+PLATFORM = Platform("3.11", "2.36")
 SITE = "opt/venv/lib/python3.11/site-packages"
 
 
@@ -153,7 +154,7 @@ wheels = [{ url = "https://example.org/a/Demo_Pkg-1.0-py3-none-any.whl", size = 
 
 
 def test_lock_is_read() -> None:
-    (wheel,) = read_lock(LOCK)
+    (wheel,) = read_lock(LOCK, PLATFORM)
     assert (wheel.name, wheel.filename, wheel.size) == ("demo-pkg", "Demo_Pkg-1.0-py3-none-any.whl", 5)
 
 
@@ -168,4 +169,28 @@ def test_lock_is_read() -> None:
 )
 def test_a_bad_lock_says_why(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        read_lock(text)
+        read_lock(text, PLATFORM)
+
+
+@pytest.mark.parametrize(
+    ("offered", "best"),
+    [
+        (["a-1-py3-none-any.whl", "a-1-cp311-cp311-manylinux2014_x86_64.whl"], 1),
+        (["a-1-cp311-cp311-manylinux_2_39_x86_64.whl", "a-1-cp311-cp311-manylinux_2_28_x86_64.whl"], 1),
+        (["a-1-cp311-cp311-manylinux_2_28_x86_64.whl", "a-1-2-cp311-cp311-manylinux_2_28_x86_64.whl"], 1),
+        (["a-1-cp38-abi3-manylinux1_x86_64.whl", "a-1-py3-none-any.whl"], 0),
+        (["a-1-cp311-cp311-manylinux_2_17_aarch64.whl", "a-1-py3-none-any.whl"], 1),
+    ],
+)
+def test_the_best_wheel_for_the_platform_is_taken(offered: list[str], best: int) -> None:
+    rows = ", ".join(
+        f'{{ url = "https://example.org/{n}", hashes = {{ sha256 = "{i}" }} }}' for i, n in enumerate(offered)
+    )
+    text = f'lock-version = "1.0"\n[[packages]]\nname = "a"\nversion = "1"\nwheels = [{rows}]\n'
+    assert read_lock(text, PLATFORM)[0].filename == offered[best]
+
+
+def test_a_wheel_of_another_platform_is_not_taken() -> None:
+    text = LOCK.replace("py3-none-any", "cp312-cp312-win_amd64")
+    with pytest.raises(BadInput, match="no wheel for"):
+        read_lock(text, PLATFORM)
