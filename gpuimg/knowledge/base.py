@@ -35,6 +35,7 @@ from gpuimg.knowledge.tables import (
 DATA = Path(__file__).parent / "data"
 
 
+@lru_cache(maxsize=8192)
 def version_key(text: str) -> Version:
     """Sort key for versions as PEP 440; a string that is not a version sorts first."""
     try:
@@ -140,12 +141,18 @@ class Knowledge:
 
     @staticmethod
     def _patch(rows: dict[tuple[str, ...], dict[str, Any]], patch: dict[str, Any]) -> None:
-        """``{versions: specifier, where: {field: value}, set: {field: value}, add: {field: [values]}}``."""
-        specifier = SpecifierSet(patch["versions"], prereleases=True)
+        """``{versions: specifier or [exact …], where: {field: value(s)}, set: {…}, add: {field: [values]}}``."""
+        versions = patch["versions"]
+        exact = frozenset(versions) if isinstance(versions, list) else None
+        specifier = SpecifierSet("" if exact is not None else versions, prereleases=True)
+        where = {k: v if isinstance(v, list) else [v] for k, v in patch.get("where", {}).items()}
         for key, row in rows.items():
-            if not specifier.contains(version_key(row["version"])):
+            if any(row.get(k) not in v for k, v in where.items()):
                 continue
-            if any(row.get(k) != v for k, v in patch.get("where", {}).items()):
+            if exact is not None:
+                if row["version"] not in exact:
+                    continue
+            elif not specifier.contains(version_key(row["version"])):
                 continue
             changed = {**row, **patch.get("set", {})}
             for name, values in patch.get("add", {}).items():

@@ -49,8 +49,12 @@ class Build:
     nccl: str | None = None
     sm: tuple[str, ...] | None = None
     """Code in the binary: 'sm_80' is SASS, 'compute_80' PTX, 'sm_90a' architecture-specific. None when not measured."""
+    cxx11_abi: bool | None = None
+    """C++ ABI of libtorch in the wheel; extensions (flash-attn …TRUE/…FALSE file names) must match. None: not known."""
     bundles_cuda: bool = True
     """False when CUDA and cuDNN must come from the base image or the host."""
+    cuda_builds: tuple[str, ...] = ()
+    """CUDA versions a wheel with several builds inside serves (bitsandbytes, mindspore); wheel_cuda is the newest."""
     requires: tuple[str, ...] = ()
     """PEP 508 pins that matter here: torch==2.5.1, numpy<2, triton==3.1.0 …"""
     requires_python: str | None = None
