@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+BUNDLE_SUFFIX = ".sigstore.json"
+"""Of the file name that the layer is given, after cosign."""
 
 
 @dataclass(frozen=True)

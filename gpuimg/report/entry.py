@@ -4,11 +4,12 @@ certificate. Read from the folder a run leaves behind."""
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuimg.errors import BadInput
+from gpuimg.errors import BadInput, EnvironmentFault
 from gpuimg.nouns import CheckResult, Evidence
 
 Answer = Literal["certified", "passed", "failed", "cannot-tell"]
@@ -104,3 +105,35 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"{path}: a JSON object was expected")
     return value
+
+
+def write_entry(folder: Path, entry: Entry) -> None:
+    """Evidence, verdict and certificate as the files :func:`read_entry` reads; each written whole or not at all.
+
+    Raises:
+        EnvironmentFault: the folder cannot be written.
+    """
+    parts = {
+        EVIDENCE_FILE: entry.evidence.to_json(),
+        VERDICT_FILE: entry.verdict,
+        CERTIFICATE_FILE: entry.certificate,
+    }
+    for name, value in parts.items():
+        if value is not None:
+            write_text(folder / name, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, whole or not at all.
+
+    Raises:
+        EnvironmentFault: it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, "utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise EnvironmentFault(f"{path}: cannot be written: {error.strerror}") from error
