@@ -151,6 +151,57 @@ def family_rows(families: Iterable[Row], defaults: Row) -> Iterator[Row]:
                 yield _clean(row)
 
 
+# --- base images ------------------------------------------------------------------------------------------------
+
+
+def require_text(cuda: str, spec: Row, brands: dict[str, list[str]]) -> str:
+    """NVIDIA_REQUIRE_CUDA of an image: the CUDA term, then what older driver branches are let in."""
+    terms = [f"cuda>={cuda}", *spec.get("terms", ())]
+    for group, branch in spec.get("groups", ()):
+        terms += [f"brand={brand},driver>={branch},driver<{int(branch) + 1}" for brand in brands[group]]
+    return " ".join(terms)
+
+
+def base_tag_rows(images: Row) -> Iterator[Row]:
+    """One row per tag of nvidia/cuda."""
+    seen: set[str] = set()
+    for family in images["base_families"]:
+        cuda = str(family["cuda"])
+        minor = ".".join(cuda.split(".")[:2])
+        flavours: list[tuple[str, str, str | None]] = [("base", "base", None), ("runtime", "runtime", None)]
+        flavours.append(("devel", "devel", None))
+        if family.get("cudnn"):
+            name = family["cudnn_name"]
+            flavours.append((f"{name}-runtime", "cudnn-runtime", str(family["cudnn"])))
+            flavours.append((f"{name}-devel", "cudnn-devel", str(family["cudnn"])))
+        for os in family["oses"]:
+            for part, flavour, cudnn in flavours:
+                tag = f"{cuda}-{part}-{os}"
+                if tag in seen or (minor == "8.0" and part == "base"):
+                    continue
+                seen.add(tag)
+                yield {
+                    "repository": "nvidia/cuda",
+                    "tag": tag,
+                    "base_cuda": minor,
+                    "flavour": flavour,
+                    "os": os,
+                    "cudnn": cudnn,
+                    "require": minor if minor in images["requires"] else f"cuda>={minor}",
+                    "compat_package": minor not in ("8.0", "9.0", "9.1", "9.2"),
+                    "deleted": family["state"] == "deleted",
+                    "end_of_life": None if family["state"] == "supported" else "unsupported",
+                    "source": family["source"],
+                }
+
+
+def compile_images(images: Row) -> Row:
+    """images.json: tags expanded, the rest as it is."""
+    requires = {k: require_text(k, v, images["brands"]) for k, v in images["requires"].items()}
+    tags = list(base_tag_rows(images))
+    return {"requires": requires, "base_tags": tags, "images": images["images"], "oses": images["oses"]}
+
+
 def compile_all(hand: dict[str, Row]) -> dict[str, Row]:
     """File name → content of every compiled file."""
     torch = hand["torch"]
@@ -171,7 +222,7 @@ def compile_all(hand: dict[str, Row]) -> dict[str, Row]:
             "index_urls": torch["index_urls"],
         },
         "hardware.json": {k: v for k, v in hardware.items() if k != "sources"},
-        "images.json": {k: v for k, v in images.items() if k != "sources"},
+        "images.json": compile_images(images),
         "notes.json": {"removed": notes["removed"], "conflicts": hand["conflicts"]["conflicts"], "sources": sources},
     }
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -31,6 +31,8 @@ from gpuimg.knowledge.tables import (
     Removed,
     Toolkit,
 )
+
+T = TypeVar("T")
 
 DATA = Path(__file__).parent / "data"
 
@@ -130,6 +132,11 @@ class Knowledge:
     def _keys(self) -> Mapping[str, str]:
         return {**self._pypi.get("sources", {}), **self._notes["sources"]}
 
+    def _rows(self, kind: Callable[..., T], rows: list[dict[str, Any]]) -> tuple[T, ...]:
+        """Typed rows, source keys replaced by what they stand for."""
+        keys = self._keys
+        return tuple(kind(**{**_tuples(row), "source": keys.get(row["source"], row["source"])}) for row in rows)
+
     def _build(self, framework: str, row: dict[str, Any]) -> Build:
         row = {"wheel_cuda": None, "device": None, **_tuples(row)}
         source = str(row.get("source", ""))
@@ -213,7 +220,7 @@ class Knowledge:
     @cached_property
     def gpus(self) -> tuple[GpuModel, ...]:
         """NVIDIA cards by the name nvidia-smi prints."""
-        return tuple(GpuModel(**_tuples(row)) for row in self._hardware["gpus"])
+        return self._rows(GpuModel, self._hardware["gpus"])
 
     @cached_property
     def foreign_gpus(self) -> Mapping[str, str]:
@@ -223,7 +230,7 @@ class Knowledge:
     @cached_property
     def toolkits(self) -> tuple[Toolkit, ...]:
         """CUDA toolkits, oldest first."""
-        rows = [Toolkit(**row) for row in self._hardware["toolkits"]]
+        rows = self._rows(Toolkit, self._hardware["toolkits"])
         return tuple(sorted(rows, key=lambda t: version_key(t.version)))
 
     def toolkit(self, version: str) -> Toolkit | None:
@@ -268,22 +275,22 @@ class Knowledge:
     @cached_property
     def forward_compat(self) -> tuple[ForwardCompat, ...]:
         """cuda-compat packages × driver branches."""
-        return tuple(ForwardCompat(**row) for row in self._hardware["forward_compat"])
+        return self._rows(ForwardCompat, self._hardware["forward_compat"])
 
     @cached_property
     def architectures(self) -> tuple[Architecture, ...]:
         """Compute capabilities with their floors and ceilings."""
-        return tuple(Architecture(**row) for row in self._hardware["architectures"])
+        return self._rows(Architecture, self._hardware["architectures"])
 
     @cached_property
     def cudnn(self) -> tuple[CudnnSupport, ...]:
         """cuDNN support rows; the first whose ``cudnn`` specifier holds is the one."""
-        return tuple(CudnnSupport(**_tuples(row)) for row in self._hardware["cudnn"])
+        return self._rows(CudnnSupport, self._hardware["cudnn"])
 
     @cached_property
     def limits(self) -> tuple[EngineLimit, ...]:
         """What engines need of a card: vLLM ≥ 7.0, FlashAttention 2 ≥ 8.0 …"""
-        return tuple(EngineLimit(**row) for row in self._hardware["limits"])
+        return self._rows(EngineLimit, self._hardware["limits"])
 
     # --- images and systems -------------------------------------------------------------------------------------
 
@@ -291,21 +298,18 @@ class Knowledge:
     def base_tags(self) -> tuple[BaseTag, ...]:
         """Tags of nvidia/cuda."""
         requires: Mapping[str, str] = self._images["requires"]
-        rows = []
-        for row in self._images["base_tags"]:
-            key = row.get("require")
-            rows.append(BaseTag(**{**row, "require": requires.get(key, key)}))
-        return tuple(rows)
+        rows = [{**row, "require": requires.get(row["require"], row["require"])} for row in self._images["base_tags"]]
+        return self._rows(BaseTag, rows)
 
     @cached_property
     def images(self) -> tuple[KnownImage, ...]:
         """Public images with frameworks in them."""
-        return tuple(KnownImage(**_tuples(row)) for row in self._images["images"])
+        return self._rows(KnownImage, self._images["images"])
 
     @cached_property
     def oses(self) -> Mapping[str, OsRelease]:
         """'ubuntu22.04' → facts."""
-        return {row["id"]: OsRelease(**_tuples(row)) for row in self._images["oses"]}
+        return {release.id: release for release in self._rows(OsRelease, self._images["oses"])}
 
     def os(self, name: str) -> OsRelease | None:
         """An OS by id or alias: 'ubuntu22.04', 'jammy', 'ubi8', 'centos:7'."""
@@ -335,12 +339,12 @@ class Knowledge:
     @cached_property
     def removed(self) -> tuple[Removed, ...]:
         """Names and versions pip cannot give a working GPU install of."""
-        return tuple(Removed(**row) for row in self._notes["removed"])
+        return self._rows(Removed, self._notes["removed"])
 
     @cached_property
     def conflicts(self) -> tuple[Conflict, ...]:
         """Where sources disagree, and who is right."""
-        return tuple(Conflict(**row) for row in self._notes["conflicts"])
+        return self._rows(Conflict, self._notes["conflicts"])
 
     @property
     def sources(self) -> Mapping[str, str]:

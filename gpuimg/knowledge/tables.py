@@ -137,6 +137,7 @@ class BaseTag:
     compat_package: bool
     deleted: bool
     end_of_life: str | None
+    """ISO date, 'unsupported' when the publisher no longer updates the tag, None while it does."""
     source: str
 
 
