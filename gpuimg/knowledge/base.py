@@ -134,13 +134,15 @@ class Knowledge:
 
     def _rows(self, kind: Callable[..., T], rows: list[dict[str, Any]]) -> tuple[T, ...]:
         """Typed rows, source keys replaced by what they stand for."""
-        keys = self._keys
-        return tuple(kind(**{**_tuples(row), "source": keys.get(row["source"], row["source"])}) for row in rows)
+        return tuple(kind(**{**_tuples(row), "source": self._spell_out(row["source"])}) for row in rows)
+
+    def _spell_out(self, source: str) -> str:
+        """'ccpage + dcgm' → what the keys stand for; a URL stays as it is."""
+        return "; ".join(self._keys.get(part, part) for part in source.split(" + "))
 
     def _build(self, framework: str, row: dict[str, Any]) -> Build:
         row = {"wheel_cuda": None, "device": None, **_tuples(row)}
-        source = str(row.get("source", ""))
-        row["source"] = self._keys.get(source, source)
+        row["source"] = self._spell_out(str(row.get("source", "")))
         url = row.get("index_url")
         if isinstance(url, str) and url.startswith("@"):
             row["index_url"] = self._hand["index_urls"][url[1:]]
