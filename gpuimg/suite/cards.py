@@ -36,3 +36,9 @@ def row_of(gpu: dict[str, Any]) -> dict[str, Any] | None:
     if rows:
         return named if named in rows else rows[0]
     return named
+
+
+def driver_tables() -> dict[str, Any]:
+    """``{"native": {"12.4": "550.54.14", …}, "minor_compat": {"12": "525.60.13", …}}``."""
+    tables: dict[str, Any] = json.loads(read_data("cards.json").decode("utf-8"))["drivers"]
+    return tables

@@ -21,29 +21,27 @@ FRAMEWORK_PACKAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Adapter → (module, PyPI distributions). In the order in which one is chosen when the user names none."""
 
-SHOWN_VARIABLES = tuple(
-    [
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "NVIDIA_REQUIRE_",
-        "NVIDIA_DISABLE_REQUIRE",
-        "NVIDIA_CTK_",
-        "NVIDIA_PRODUCT_NAME",
-        "CUDA_",
-        "NCCL_",
-        "XLA_",
-        "TF_CPP_",
-        "TF_FORCE_",
-        "TF_ENABLE_",
-        "TF_XLA_",
-        "JAX_",
-        "LD_LIBRARY_PATH",
-        "LANG",
-        "LC_ALL",
-        "PYTHONPATH",
-        "PYTHONUTF8",
-        "PYTHONIOENCODING",
-    ]
+SHOWN_VARIABLES = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_REQUIRE_",
+    "NVIDIA_DISABLE_REQUIRE",
+    "NVIDIA_CTK_",
+    "NVIDIA_PRODUCT_NAME",
+    "CUDA_",
+    "NCCL_",
+    "XLA_",
+    "TF_CPP_",
+    "TF_FORCE_",
+    "TF_ENABLE_",
+    "TF_XLA_",
+    "JAX_",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "PYTHONPATH",
+    "PYTHONUTF8",
+    "PYTHONIOENCODING",
 )
 """Prefixes of the variables that are recorded; whatever looks like a credential is left out all the same."""
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")

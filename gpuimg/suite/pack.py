@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = "gpuimg_suite"
 """Name of the package inside the zipapp."""
-SUFFIXES = (".py", ".json", ".jsonl", ".ptx", ".bin", ".gz", ".npz", ".csv", ".txt")
+SUFFIXES = (".py", ".json", ".jsonl", ".ptx", ".bin", ".gz", ".zlib", ".csv", ".txt")
 """Files that belong to the suite."""
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = b"import sys\n\nfrom gpuimg_suite.cli import main\n\nsys.exit(main())\n"
