@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuimg.errors import GpuimgError
+from gpuimg.errors import BadInput, EnvironmentFault, GpuimgError
+from gpuimg.harvest.collect import Cache, Collected, collect
+from gpuimg.harvest.index import configured_index
+from gpuimg.harvest.packages import BY_NAME, PACKAGES
+from gpuimg.harvest.rows import make_rows
 
 Row = dict[str, Any]
 Builds = Mapping[str, list[Row]]
@@ -101,3 +107,115 @@ def write(path: Path, date: str, builds: Builds) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(dump(date, builds), encoding="utf-8")
     temporary.replace(path)
+
+
+# Packages whose rows are joined from other packages' rows.
+_JOINED = {"jax": ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"), "vllm": ("torch",)}
+
+
+def read_builds(path: Path) -> dict[str, list[Row]]:
+    """The ``builds`` of a ``pypi.json``.
+
+    Raises BadInput when the file is not one.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        builds: dict[str, list[Row]] = content["builds"]
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: not a pypi.json of gpuimg kb update ({type(error).__name__})") from error
+    return builds
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """What an update read, cost and changed."""
+
+    path: Path
+    date: str
+    seconds: float
+    requests: int
+    received: int
+    """Bytes."""
+    read: int
+    cached: int
+    failures: Mapping[str, str]
+    changes: tuple[Change, ...]
+    measured_torch: int
+    """torch builds whose SM list was read from the wheel."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "date": self.date,
+            "seconds": round(self.seconds, 1),
+            "requests": self.requests,
+            "bytes": self.received,
+            "files_read": self.read,
+            "files_cached": self.cached,
+            "failures": dict(self.failures),
+            "torch_sm_lists_measured": self.measured_torch,
+            "changes": [c.to_json() for c in self.changes],
+        }
+
+
+def update(
+    *,
+    before: Builds,
+    cache: Path,
+    out: Path,
+    only: tuple[str, ...] = (),
+    offline: bool = False,
+    accept_loss: bool = False,
+    threads: int = 4,
+    say: Callable[[str], None] = lambda _: None,
+) -> UpdateResult:
+    """Read the index (or, offline, the cache) and write ``out/pypi.json``.
+
+    Raises BadInput for an unknown package, GpuimgError below a floor, EnvironmentFault when nothing can be read.
+    """
+    for name in only:
+        if name not in BY_NAME:
+            raise BadInput.at(
+                "--only", None, f"{name} is not a package that is read", allowed=sorted(BY_NAME), value=name
+            )
+    asked = set(only) or set(BY_NAME)
+    needed = asked | {n for name in asked for n in _JOINED.get(name, ())}
+    started = time.monotonic()
+    found: Collected = collect(
+        [s for s in PACKAGES if s.name in needed],
+        Cache(cache),
+        index_url=configured_index(),
+        offline=offline,
+        threads=threads,
+        say=say,
+    )
+    rows = make_rows(found)
+    if not rows:
+        raise EnvironmentFault(
+            "nothing could be read",
+            hint="offline needs a cache from an earlier run" if offline else "is the index reachable?",
+        )
+    after = {**before, **{n: r for n, r in rows.items() if n in asked}}
+    for name in asked - set(rows):
+        after.pop(name, None)
+    if not accept_loss:
+        check_floors(before, after, read=asked)
+    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    path = out / "pypi.json"
+    write(path, date, after)
+    traffic = found.traffic
+    measured = sum(1 for r in after.get("torch", ()) if r.get("how", {}).get("sm") == "embedded")
+    return UpdateResult(
+        path=path,
+        date=date,
+        seconds=time.monotonic() - started,
+        requests=traffic.requests,
+        received=traffic.received,
+        read=traffic.read,
+        cached=traffic.cached,
+        failures=found.failures,
+        changes=tuple(diff(before, after)),
+        measured_torch=measured,
+    )

@@ -1,13 +1,13 @@
 """The knowledge base: reads ``data/`` once, lazily, and hands out typed rows. No rule lives here.
 
-``load()`` costs a few milliseconds; each section is parsed when first asked for. ``GPUIMG_DATA`` (a folder written by
-``gpuimg kb update --out``) replaces the shipped files it holds.
+``load()`` costs a few milliseconds; each section is parsed when first asked for.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -354,11 +354,36 @@ class Knowledge:
         return self._keys
 
 
+def user_folder() -> Path:
+    """Where ``gpuimg kb update`` writes without ``--out``."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("gpuimg")) / "knowledge"
+
+
+def date_of(path: Path) -> str | None:
+    """The date in the first line of a ``pypi.json``, without reading the rest; None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            found = re.match(r'\{"date": "(\d{4}-\d\d-\d\d)"', handle.readline(64))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return found[1] if found else None
+
+
 @lru_cache(maxsize=1)
 def load() -> Knowledge:
-    """The shipped knowledge base (or what ``GPUIMG_DATA`` points to). Shared, read-only.
+    """The knowledge base, shared and read-only: the shipped files, or newer ones.
 
-    Raises EnvironmentFault when a data file is missing or damaged.
+    ``GPUIMG_DATA`` names a folder whose files replace the shipped ones; without it, a ``pypi.json`` written by
+    ``gpuimg kb update`` is used when it is newer than the shipped one. Raises EnvironmentFault when a data file is
+    missing or damaged.
     """
     folder = os.environ.get("GPUIMG_DATA")
-    return Knowledge(Path(folder) if folder else None)
+    if folder:
+        return Knowledge(Path(folder))
+    own = user_folder()
+    updated = date_of(own / "pypi.json")
+    if updated is not None and updated > (date_of(DATA / "pypi.json") or ""):
+        return Knowledge(own)
+    return Knowledge()
