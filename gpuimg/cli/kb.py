@@ -59,9 +59,8 @@ def show(name: str, version: str | None, machine: str | None, as_json: bool) -> 
         raise CannotTell(
             f"{name} {version}: not known; {newest}", hint=f"did you mean {near}?" if near else "gpuimg kb update"
         )
-    near = nearest(
-        name, [*every, *base.aliases, *(g.name for g in base.gpus), *(a for g in base.gpus for a in g.aliases)]
-    )
+    cards = [n for g in base.gpus for n in (g.name, *g.aliases)]
+    near = nearest(name, [*every, *base.aliases, *cards])
     raise CannotTell(f"{name}: not known", hint=f"did you mean {near}?" if near else None)
 
 
@@ -89,6 +88,12 @@ def _lookup(name: str) -> dict[str, Any] | None:
     return None
 
 
+def _targets(row: dict[str, Any]) -> str:
+    if row["sm"]:
+        return " ".join(t.removeprefix("sm_").replace("compute_", "PTX") for t in row["sm"])
+    return "" if row["device"] == "cpu" else "not measured"
+
+
 def _print_builds(rows: list[dict[str, Any]], *, detailed: bool) -> None:
     from rich.table import Table
 
@@ -98,8 +103,8 @@ def _print_builds(rows: list[dict[str, Any]], *, detailed: bool) -> None:
     for row in rows:
         label = row["local"] or row["extra"] or ("default" if row["default"] else row["index"])
         cuda = row["wheel_cuda"] or ("none: CPU" if row["device"] == "cpu" else "not known")
-        pythons = row["pythons"] or ()
-        span = f"{pythons[0]} to {pythons[-1]}" if len(pythons) > 1 else "".join(pythons) or "not known"
+        pythons: list[str] = list(row["pythons"] or ())
+        span = " to ".join(dict.fromkeys([*pythons[:1], *pythons[-1:]])) or "not known"
         table.add_row(
             row["version"],
             row["machine"],
@@ -107,8 +112,7 @@ def _print_builds(rows: list[dict[str, Any]], *, detailed: bool) -> None:
             cuda,
             row["cudnn"] or "",
             span,
-            " ".join(t.removeprefix("sm_") for t in row["sm"] or ())
-            or ("" if row["device"] == "cpu" else "not measured"),
+            _targets(row),
             row["how"].get("wheel_cuda", ""),
         )
     out.print(table)
@@ -213,7 +217,7 @@ def _short(value: object) -> str:
 def update(
     only: tuple[str, ...], folder: Path | None, offline: bool, accept_loss: bool, threads: int, as_json: bool
 ) -> int:
-    """Read the published wheels again (by range requests, from the index pip is set to) and write a new pypi.json.
+    """Read the published wheels again, by range requests, and write a new pypi.json. The index is the one pip uses.
 
     Without --out it goes to your own data folder and is used from then on. A run that was stopped goes on where it was.
     """
