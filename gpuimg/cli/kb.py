@@ -219,7 +219,7 @@ def update(
 ) -> int:
     """Read the published wheels again, by range requests, and write a new pypi.json. The index is the one pip uses.
 
-    Without --out it goes to your own data folder and is used from then on. A run that was stopped goes on where it was.
+    Without --out it goes to your own data folder and is used from then on. A stopped run goes on where it was.
     """
     import platformdirs
 
@@ -243,7 +243,8 @@ def update(
     out.print(f"wrote {result.path}: data of {result.date}", markup=False)
     out.print(
         f"  {result.read} files read and {result.cached} from the cache in {result.seconds:.0f} s: "
-        f"{result.requests} requests, {result.received / 1e6:.0f} MB; {result.measured_torch} SM lists of torch measured"
+        f"{result.requests} requests, {result.received / 1e6:.0f} MB; "
+        f"{result.measured_torch} SM lists of torch measured"
     )
     for name, why in result.failures.items():
         out.print(f"  not read: {name}: {why}", markup=False)

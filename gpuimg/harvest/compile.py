@@ -107,7 +107,15 @@ def pair_rows(hand: Row) -> dict[str, list[Row]]:
             if not family.get("lts"):
                 device = "cuda" if name != "torchtext" else "cpu"
                 found[name].append(
-                    _clean({**common, "index": "pypi", "default": True, "device": device, "wheel_cuda": cuda})
+                    _clean(
+                        {
+                            **common,
+                            "index": "pypi",
+                            "default": True,
+                            "device": device,
+                            "wheel_cuda": cuda if device == "cuda" else None,
+                        }
+                    )
                 )
             if name == "torchtext":
                 continue
