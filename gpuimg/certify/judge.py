@@ -23,6 +23,7 @@ def judge(evidence: Evidence, policy: Policy) -> Verdict:
     by_id = {check.id: check for check in evidence.checks}
     refusals: list[str] = []
     limits: list[str] = []
+    unfit: dict[str, list[str]] = {}
 
     refusals += _authenticity(evidence)
     failed = [c for c in evidence.checks if c.status in ("fail", "error")]
@@ -38,9 +39,14 @@ def judge(evidence: Evidence, policy: Policy) -> Verdict:
             if found.applicable or check_id in demand.always:
                 refusals.append(f"{check_id}: required, but skipped: {found.reason or 'no reason given'}")
             else:
-                limits.append(f"{check_id}: does not apply: {found.reason or 'no reason given'}")
+                unfit.setdefault(found.reason or "no reason given", []).append(check_id)
+    limits += [f"does not apply ({why}): {', '.join(ids)}" for why, ids in unfit.items()]
 
-    refusals += _challenges(evidence, policy, device)
+    if evidence.environment and evidence.environment.get("framework") is None:
+        asked = evidence.environment.get("framework_asked")
+        refusals.append(f"{asked} is not installed there" if asked else "no framework was found to test")
+    else:
+        refusals += _challenges(evidence, policy, device)
     watch_refusals, watch_limits = _watch(evidence, policy, device)
     refusals += watch_refusals
     limits += watch_limits

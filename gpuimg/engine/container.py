@@ -140,6 +140,7 @@ class Container:
         self._delivery = delivery
         self._stdin = stdin
         self._timeout = timeout
+        self._discard = threading.Event()
         self._container: DockerContainer | None = None
         self._options = _create_options(
             image_id, entrypoint, command, access, network, dict(environment or {}), limits or default_limits(),
@@ -202,6 +203,7 @@ class Container:
             # The engine itself lacks CAP_SYS_RESOURCE (it runs in a container or sandbox): take its default.
             _NO_MEMLOCK.add(self._client.api.base_url)
             self.remove()
+            self._discard.clear()
             self._create()
             try:
                 pipe = self._start()
@@ -256,12 +258,14 @@ class Container:
     def kill(self) -> None:
         from docker import errors
 
+        self._discard.set()  # the engine cannot stop a container whose output nobody takes
         if self._container is not None:
             with suppress(errors.APIError, OSError):
                 self._container.kill()
 
     def remove(self) -> None:
         """Remove container and volume. An engine that is gone is no error here: ``sweep`` finds it later."""
+        self._discard.set()
         container, self._container = self._container, None
         if container is not None:
             _remove(container)
@@ -275,7 +279,7 @@ class Container:
         container = self._container
         assert container is not None
         pipe = container.attach_socket(params={"stdin": 1, "stream": 1}) if self._stdin is not None else None
-        self._feed = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
+        self._feed = container.attach(stdout=True, stderr=True, stream=True, demux=True)
         container.start()
         return pipe
 
@@ -284,7 +288,10 @@ class Container:
 
         def put(name: Any, raw: bytes) -> None:
             text = raw[: 4 << 20].decode("utf-8", "replace").rstrip("\r")
-            lines.put(Line(name, text, time.monotonic() - self._began))
+            while not self._discard.is_set():
+                with suppress(queue.Full):
+                    lines.put(Line(name, text, time.monotonic() - self._began), timeout=0.2)
+                    return
 
         try:
             for pair in self._feed:
@@ -303,7 +310,10 @@ class Container:
         for name, rest in held.items():
             if rest:
                 put(name, rest)
-        lines.put(None)
+        while not self._discard.is_set():
+            with suppress(queue.Full):
+                lines.put(None, timeout=0.2)
+                return
 
 
 def run_once(
@@ -402,7 +412,7 @@ def _create_options(
     delivery: Delivery,
     bind_from: Path | None,
 ) -> dict[str, Any]:
-    from docker.types import Mount, Ulimit
+    from docker.types import LogConfig, Mount, Ulimit
 
     gpu = access.create_options() if access is not None else {}
     merged = {**_CACHES, **gpu.pop("environment", {}), **environment}
@@ -437,6 +447,7 @@ def _create_options(
         },
         "mounts": mounts,
         "stdin_open": stdin,
+        "log_config": LogConfig(type="none"),  # endless output must not fill the engine's disk
         **gpu,
     }
     if limits.memory is not None:

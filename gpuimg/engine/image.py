@@ -110,7 +110,12 @@ def find_image(
                     hint="check the name; or build it: gpuimg build",
                 ) from None
             progress(f"pulling {ref.with_digest(wanted)}")
-            found = client.images.pull(ref.name, tag=wanted)
+            try:
+                found = client.images.pull(ref.name, tag=wanted)
+            except errors.DockerException as error:
+                if "no match" in str(error):  # for the platform: 'no match for platform', 'no matching manifest'
+                    raise _other_platform(ref, wanted) from error
+                raise
             return _describe(client, found, reference, wanted)
         return _describe(client, found, reference, ref.digest or _digest_of(found, ref))
     except errors.ImageNotFound as error:
@@ -128,7 +133,7 @@ def find_pythons(client: docker.DockerClient, image: Image, *, run_id: str) -> l
     describe = _DESCRIBE % (sorted(MODULES.values()),)
     environment = {k: os.environ[k] for k in ("GPUIMG_PYTHON",) if os.environ.get(k)}
     common: dict[str, Any] = {
-        "timeout": 120.0, "run_id": run_id, "limits": Limits(), "access": None, "environment": environment,
+        "timeout": 60.0, "run_id": run_id, "limits": Limits(), "access": None, "environment": environment,
     }  # fmt: skip
     texts: list[str] = []
     try:
@@ -214,6 +219,21 @@ def probe_entrypoint(client: docker.DockerClient, image: Image, *, run_id: str) 
             hint="the entrypoint runs, but a program it calls is missing or not executable",
         )  # fmt: skip
     return CheckResult("image.entrypoint", title, "pass", round(ended.seconds, 3), measured)
+
+
+def _other_platform(ref: Reference, digest: str) -> CannotTell:
+    """The registry has the image, but not for this engine's machine."""
+    try:
+        repository = Repository.of(ref)
+        config = json.loads(repository.read_blob(str(repository.get_manifest(digest).document["config"]["digest"])))
+        there = f"{config.get('os')}/{config.get('architecture')}"
+    except (RegistryError, KeyError, ValueError):
+        there = "other platforms"
+    machine = _MACHINES.get(platform.machine(), platform.machine())
+    return CannotTell(
+        f"{ref} is for {there}, this engine runs linux/{machine}: it cannot be verified here",
+        hint="verify it on a machine of that kind",
+    )
 
 
 def _digest_there(ref: Reference) -> str | None:
