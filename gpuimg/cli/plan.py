@@ -1,0 +1,90 @@
+"""``gpuimg plan``: the cells of a matrix, what each becomes, and why some cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuimg.cli.matrix_options import only_option
+from gpuimg.cli.output import json_option, out, print_json
+
+
+@click.command("plan")
+@click.argument("matrix", type=click.Path(path_type=Path), required=False)
+@only_option
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of matrix files, for editors.")
+@json_option
+def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: bool) -> int:
+    """Cells of MATRIX with verdicts and estimated sizes. Nothing is fetched or built.
+
+    Exit codes: 0 every cell can be built, 1 some cannot, 2 the file is wrong.
+    """
+    if schema:
+        from gpuimg.matrix.schema import json_schema
+
+        click.echo(json.dumps(json_schema(), indent=2))
+        return 0
+    if matrix is None:
+        raise click.UsageError("give a MATRIX file, or --schema")
+    from gpuimg.pipeline import Settings, plan_all, read_cells
+
+    settings = Settings(matrix, only=only)
+    document, cells, excluded = read_cells(settings)
+    plans = plan_all(document, cells)
+    impossible = [p for p in plans if any(f.verdict == "no" for f in p.findings)]
+    if as_json:
+        print_json(
+            {
+                "verdict": "ok" if not impossible else "problems",
+                "cells": [_row(p) for p in plans],
+                "excluded": [{"id": c.id, "reason": reason} for c, reason in excluded],
+            }
+        )
+        return 1 if impossible else 0
+    from rich.table import Table
+
+    total = sum(p.estimated_mib or 0 for p in plans if p not in impossible)
+    good = len(plans) - len(impossible)
+    out.print(f"[bold]{good} of {len(plans)} cells can be built[/], about {total / 1024:.1f} GiB of wheels")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("cell", "verdict", "wheel_cuda", "cuDNN", "driver", "MiB"):
+        table.add_column(name)
+    for p in plans:
+        table.add_row(
+            p.cell.id, p.verdict, p.wheel_cuda or "-", p.cudnn or "-", f"≥ {p.min_driver}" if p.min_driver else "-",
+            str(p.estimated_mib or "?"),
+        )  # fmt: skip
+    out.print(table)
+    for p in plans:
+        for finding in p.findings:
+            if finding.verdict in ("no", "warn"):
+                out.print(f"  {p.cell.id}: {finding.verdict}: {finding.evidence}")
+        for instead in p.instead[:1]:
+            out.print(f"    instead: {instead.get('why') or instead}")
+    for cell, reason in excluded:
+        out.print(f"  {cell.id}: excluded: {reason}", style="dim")
+    return 1 if impossible else 0
+
+
+def _row(plan: Any) -> dict[str, Any]:
+    return {
+        "id": plan.cell.id,
+        "verdict": plan.verdict,
+        "framework": plan.cell.framework,
+        "version": plan.version,
+        "wheel_cuda": plan.wheel_cuda,
+        "cudnn": plan.cudnn,
+        "nccl": plan.nccl,
+        "python": plan.python,
+        "os": plan.cell.os,
+        "index_url": plan.index_url,
+        "requirements": list(plan.requirements),
+        "sm": list(plan.sm),
+        "min_driver": plan.min_driver,
+        "estimated_mib": plan.estimated_mib,
+        "findings": [f.to_json() for f in plan.findings],
+        "instead": list(plan.instead),
+    }

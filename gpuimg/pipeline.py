@@ -1,0 +1,514 @@
+"""The flow, in reading order: matrix file → cells → plans → locks → Dockerfiles → images → evidence → certificates.
+
+Nothing here decides or measures; each step is one call into the room that does. Results are keyed by content, so a
+killed run picks up where it was and an unchanged cell is not done twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from gpuimg.certify import (
+    BUNDLE_SUFFIX,
+    BUNDLE_TYPE,
+    bundle_annotations,
+    bundle_of,
+    judge,
+    load_policy,
+    make_certificate,
+    open_signer,
+    sign,
+)
+from gpuimg.certify.certificate import parse_time
+from gpuimg.dockerfile import Rendered, bake_file, render_cell
+from gpuimg.dockerfile.render import image_tag, public_base
+from gpuimg.engine.bases import provide_base
+from gpuimg.engine.client import connect
+from gpuimg.engine.gpu_access import find_gpu_access
+from gpuimg.engine.reference import parse_reference
+from gpuimg.engine.registry import Repository
+from gpuimg.engine.verify import run_suite, suite_digest
+from gpuimg.errors import BadInput, EnvironmentFault, GpuimgError, nearest
+from gpuimg.knowledge import load
+from gpuimg.knowledge.planning import plan_cell
+from gpuimg.layers.assembly import Assembler
+from gpuimg.layers.lockfile import LockedWheel, Platform, read_lock
+from gpuimg.layers.produce import Produced, Producer, layers_of, produce
+from gpuimg.layers.resolve import lock_requirements
+from gpuimg.matrix import Matrix, expand, load_matrix
+from gpuimg.nouns import Cell, Evidence, Plan
+from gpuimg.report.entry import Entry, write_entry, write_text
+
+State = Literal["certified", "unchanged", "failed", "cannot-tell", "refused", "error"]
+Say = Callable[[str, str], None]
+"""(cell id, what happens)."""
+
+LOCK_HEADER = "# gpuimg lock for: "
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of a run, resolved once. Paths are used as given; nothing is read from the environment later."""
+
+    matrix: Path
+    only: tuple[str, ...] = ()
+    registry: str | None = None
+    out: Path = Path("dockerfiles")
+    state: Path = Path(".gpuimg")
+    cache: Path = field(default_factory=lambda: default_cache())
+    producer: Producer = "stream"
+    builder: str | None = None
+    profile: str | None = None
+    gpus: str = "auto"
+    key: Path | None = None
+    jobs: int = 2
+    relock: bool = False
+    reverify: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one cell ended. ``reference`` is by digest; ``seconds`` per step."""
+
+    cell: str
+    state: State
+    text: str
+    reference: str | None = None
+    tag: str | None = None
+    scope: dict[str, Any] = field(default_factory=dict)
+    certificate: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    hint: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if v not in (None, {}, ())}
+
+
+def default_cache() -> Path:
+    """``GPUIMG_CACHE``, else the user's cache folder."""
+    return Path(os.environ.get("GPUIMG_CACHE") or platformdirs.user_cache_dir("gpuimg"))
+
+
+# --- what to build ----------------------------------------------------------------------------------------------
+
+
+def read_cells(settings: Settings) -> tuple[Matrix, tuple[Cell, ...], tuple[tuple[Cell, str], ...]]:
+    """Matrix file → (matrix, cells asked for, excluded cells with their reason).
+
+    Raises:
+        BadInput: the file is wrong, or ``only`` matches no cell.
+    """
+    matrix = load_matrix(settings.matrix)
+    expanded = expand(matrix, settings.matrix)
+    cells = expanded.cells
+    if settings.only:
+        cells = tuple(c for c in cells if any(fnmatch(c.id, pattern) for pattern in settings.only))
+        if not cells:
+            ids = [c.id for c in expanded.cells]
+            near = nearest(settings.only[0], ids)
+            raise BadInput(
+                f"{settings.matrix}: no cell matches {', '.join(settings.only)}; cells: {', '.join(ids)}",
+                hint=f"did you mean {near}?" if near else None,
+            )
+    if settings.profile:
+        cells = tuple(replace(c, profile=settings.profile) for c in cells)
+    return matrix, cells, expanded.excluded
+
+
+def plan_all(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Plan, ...]:
+    """Every cell resolved and explained, impossible ones included."""
+    knowledge = load()
+    targets = [(t.gpu, t.driver) for t in matrix.targets]
+    return tuple(plan_cell(cell, targets=targets, knowledge=knowledge) for cell in cells)
+
+
+# --- pin and render ---------------------------------------------------------------------------------------------
+
+
+def platform_of(plan: Plan) -> Platform:
+    """What the plan's wheels must run on.
+
+    Raises:
+        BadInput: the glibc of its distribution is not known.
+    """
+    glibc = load().glibc_of_os(plan.cell.os)
+    if glibc is None:
+        raise BadInput(f"{plan.cell.file}:{plan.cell.line}: the glibc of {plan.cell.os!r} is not known")
+    return Platform(plan.python, glibc, plan.cell.machine)
+
+
+def lock_plan(plan: Plan, matrix: Matrix, settings: Settings) -> tuple[LockedWheel, ...]:
+    """The plan's wheels, from its committed lock where that is for the same requirements, else resolved anew."""
+    place = settings.out / plan.cell.id / "pylock.toml"
+    platform = platform_of(plan)
+    if not settings.relock and lock_is_current(plan, settings):
+        return read_lock(place.read_text(encoding="utf-8"), platform, file=str(place))
+    index = plan.index_url or matrix.mirrors.pypi
+    extra = (matrix.mirrors.pypi or "https://pypi.org/simple",) if plan.index_url else ()
+    text = lock_requirements(plan.requirements, platform, index_url=index, extra_index_urls=extra)
+    wheels = read_lock(text, platform, file=str(place))
+    write_text(place, f"{_lock_header(plan)}\n{text}")
+    return wheels
+
+
+def lock_is_current(plan: Plan, settings: Settings) -> bool:
+    """True when the cell's lock is there and for these requirements and this platform."""
+    place = settings.out / plan.cell.id / "pylock.toml"
+    return place.exists() and place.read_text(encoding="utf-8").startswith(_lock_header(plan) + "\n")
+
+
+def _lock_header(plan: Plan) -> str:
+    platform = platform_of(plan)
+    asked = {"requirements": list(plan.requirements), "platform": [platform.python, platform.glibc, platform.machine]}
+    return LOCK_HEADER + json.dumps(asked)
+
+
+def render_plan(plan: Plan, wheels: Sequence[LockedWheel], settings: Settings) -> Rendered:
+    """The cell's Dockerfile and requirement files, written to its folder where they changed."""
+    rendered = render_cell(plan, layers_of(wheels))
+    folder = settings.out / plan.cell.id
+    for name, text in rendered.files.items():
+        place = folder / name
+        if not place.exists() or place.read_text(encoding="utf-8") != text:
+            write_text(place, text)
+    for stale in set((folder / "layers").glob("*.txt")) - {folder / name for name in rendered.files}:
+        stale.unlink()
+    return rendered
+
+
+def write_bake(pairs: Sequence[tuple[Plan, Rendered]], settings: Settings) -> Path:
+    """The bake file of these cells, beside their folders."""
+    place = settings.out / f"{settings.matrix.stem}.docker-bake.json"
+    write_text(place, bake_file(pairs))
+    return place
+
+
+# --- build, verify, certify -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Workshop:
+    """What the cells of one run share: registry repositories, the layer assembler, the engine's facts."""
+
+    settings: Settings
+    matrix: Matrix
+    run: Path
+    say: Say
+    registry: str
+    assembler: Assembler
+    base_lock: threading.Lock = field(default_factory=threading.Lock)
+    engine_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def repository(self, name: str) -> Repository:
+        return Repository.of(f"{self.registry}/{name}")
+
+
+@contextmanager
+def open_workshop(settings: Settings, matrix: Matrix, say: Say) -> Iterator[Workshop]:
+    """Check that registry and disk are in order, make the run's folder, and clean up whatever happens.
+
+    Raises:
+        EnvironmentFault: the registry cannot be reached, or the disk is nearly full.
+    """
+    registry = (settings.registry or matrix.registry).rstrip("/")
+    Repository.of(f"{registry}/layers").registry.ping()
+    _require_disk(settings.cache)
+    run = settings.state / "runs" / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{settings.matrix.stem}"
+    run.mkdir(parents=True, exist_ok=True)
+    assembler = Assembler(Repository.of(f"{registry}/layers"), settings.cache, say=lambda text: say("layers", text))
+    try:
+        yield Workshop(settings, matrix, run, say, registry, assembler)
+    finally:
+        assembler.close()
+
+
+def build_cell(plan: Plan, workshop: Workshop) -> Produced:
+    """Plan → image in the registry under its staging tag.
+
+    Raises:
+        GpuimgError: whatever step failed, with what to do.
+    """
+    settings, cell = workshop.settings, plan.cell
+    say = lambda text: workshop.say(cell.id, text)  # noqa: E731
+    wheels = lock_plan(plan, workshop.matrix, settings)
+    rendered = render_plan(plan, wheels, settings)
+    with workshop.base_lock:
+        mirrors = workshop.matrix.mirrors
+        base = provide_base(
+            public_base(plan), cell.os, workshop.repository("base"),
+            mirror=mirrors.docker, apt_mirror=mirrors.apt, say=say,
+        )  # fmt: skip
+    say(f"base {base.origin}: {base.reference.split('@')[0]}" + (f" of {base.snapshot}" if base.snapshot else ""))
+    return produce(
+        plan, rendered, wheels, base,
+        context=settings.out / cell.id, target=workshop.repository(cell.framework),
+        foundations=workshop.repository("foundation"), assembler=workshop.assembler,
+        producer=settings.producer, log=workshop.run / cell.id / "build.log", builder=settings.builder,
+        pypi=workshop.matrix.mirrors.pypi, say=say,
+    )  # fmt: skip
+
+
+def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """Every cell built into the registry, several at once; a cell's trouble is in its row, under 'error'."""
+    matrix, cells, _ = read_cells(settings)
+
+    def one(plan: Plan) -> dict[str, Any]:
+        blockers = [f.evidence for f in plan.findings if f.verdict == "no"]
+        if blockers:
+            return {"id": plan.cell.id, "error": "refused: " + "; ".join(blockers), "hint": _instead(plan)}
+        seconds: dict[str, float] = {}
+        try:
+            with _timed(seconds, "build"):
+                made = build_cell(plan, workshop)
+        except GpuimgError as error:
+            return {"id": plan.cell.id, "error": error.message, "hint": error.hint}
+        row: dict[str, Any] = {
+            "id": plan.cell.id, "reference": f"{made.repository}@{made.digest}", "seconds": seconds["build"],
+        }  # fmt: skip
+        return row | ({"work": made.work.to_json()} if made.work else {})
+
+    with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
+        return list(pool.map(one, plan_all(matrix, cells)))
+
+
+def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
+    """Build, verify and certify one cell; never raises for what is wrong with this cell alone."""
+    cell = plan.cell
+    if plan.verdict in ("does-not-fit", "unknown") and any(f.verdict == "no" for f in plan.findings):
+        blockers = "; ".join(f.evidence for f in plan.findings if f.verdict == "no")
+        return Outcome(cell.id, "refused", blockers, hint=_instead(plan))
+    seconds: dict[str, float] = {}
+    try:
+        with _timed(seconds, "build"):
+            produced = build_cell(plan, workshop)
+        outcome = certify_image(
+            f"{produced.repository}@{produced.digest}", produced.repository, produced.digest, workshop,
+            name=cell.id, profile=cell.profile, framework=cell.framework, tag=image_tag(cell), seconds=seconds,
+            gpus="none" if cell.device == "cpu" else workshop.settings.gpus,
+            cell={"id": cell.id, "version": plan.version, "wheel_cuda": plan.wheel_cuda, "python": plan.python},
+        )  # fmt: skip
+    except GpuimgError as error:
+        return Outcome(cell.id, "error", error.message, seconds=seconds, hint=error.hint)
+    amounts = {}
+    if produced.work is not None:
+        amounts = {"fetched": produced.work.fetched, "uploaded": produced.work.uploaded}
+    return replace(outcome, bytes=amounts)
+
+
+def certify_image(
+    reference: str,
+    repository: Repository,
+    digest: str,
+    workshop: Workshop,
+    *,
+    name: str,
+    profile: str,
+    tag: str,
+    framework: str | None = None,
+    gpus: str = "auto",
+    network: str = "none",
+    cell: dict[str, Any] | None = None,
+    seconds: dict[str, float] | None = None,
+) -> Outcome:
+    """Verify a digest in the registry and, when policy is satisfied, sign, attach and tag that same digest.
+
+    Raises:
+        GpuimgError: engine or registry trouble.
+    """
+    seconds = {} if seconds is None else seconds
+    policy = load_policy()
+    key = result_key(digest, profile, framework, gpus, policy.digest)
+    earlier = None if workshop.settings.reverify else _earlier(workshop.settings.state, key, repository)
+    if earlier is not None:
+        return replace(earlier, cell=name, state="unchanged", seconds=seconds)
+    with workshop.engine_lock, _timed(seconds, "verify"):
+        # one at a time: checks measure speed, and two at once would measure each other
+        workshop.say(name, f"verify with profile {profile}")
+        evidence = run_suite(
+            reference, profile=profile, gpus=gpus, framework=framework, network=network,
+            progress=lambda event: workshop.say(name, _event(event)),
+        )  # fmt: skip
+    verdict = judge(evidence, policy)
+    folder = workshop.run / name
+    if not verdict.certified:
+        write_entry(folder, Entry(name, evidence, verdict.to_json()))
+        broken = [c for c in evidence.checks if c.status in ("fail", "error")]
+        state: State = "failed" if broken else "cannot-tell"
+        text = "; ".join(f"{c.id}: {c.reason}" for c in broken) or "; ".join(verdict.reasons)
+        hint = next((c.hint for c in broken if c.hint), None)
+        return Outcome(name, state, text, reference, seconds=seconds, hint=hint)
+    with _timed(seconds, "certify"):
+        certificate = sign(
+            make_certificate(
+                evidence, verdict, policy, image=str(repository), digest=digest, issued=datetime.now(timezone.utc),
+                salt=secrets.token_hex(16), cell=cell,
+            ),
+            open_signer(workshop.settings.key),
+        )  # fmt: skip
+        manifest = repository.get_manifest(digest)
+        attached = repository.attach(
+            manifest, bundle_of(certificate), artifact_type=BUNDLE_TYPE,
+            annotations=bundle_annotations(certificate), title_suffix=BUNDLE_SUFFIX,
+        )  # fmt: skip
+        repository.tag(digest, tag)
+        repository.tag(digest, f"{tag}-certified")
+    write_entry(folder, Entry(name, evidence, verdict.to_json(), certificate.statement))
+    outcome = Outcome(
+        name, "certified", _proven(verdict.scope, evidence), reference, f"{repository}:{tag}-certified",
+        scope=verdict.scope, certificate=attached, seconds=seconds,
+    )  # fmt: skip
+    _remember(workshop.settings.state, key, outcome, certificate.statement["predicate"]["expires"])
+    return outcome
+
+
+def certify_all(settings: Settings, say: Say) -> tuple[Outcome, ...]:
+    """The main job: every cell of the matrix, several builds at once, verification one at a time.
+
+    Raises:
+        GpuimgError: nothing could be begun (bad matrix, no registry, no engine). What is wrong with one cell is in
+        its outcome instead.
+    """
+    matrix, cells, _ = read_cells(settings)
+    plans = plan_all(matrix, cells)
+    connect()
+    with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
+        futures = [pool.submit(certify_cell, plan, workshop) for plan in plans]
+        try:
+            outcomes = tuple(future.result() for future in futures)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        write_text(
+            workshop.run / "state.json",
+            json.dumps({"matrix": str(settings.matrix), "outcomes": [o.to_json() for o in outcomes]}, indent=1),
+        )
+    return outcomes
+
+
+def certify_reference(
+    reference: str, settings: Settings, say: Say, *, framework: str | None = None, network: str = "none"
+) -> Outcome:
+    """Verify and certify an image gpuimg did not build, under the digest its own registry serves.
+
+    Raises:
+        GpuimgError: no such image, no engine, no registry.
+    """
+    named = parse_reference(reference)
+    repository = Repository.of(named)
+    digest = repository.image_manifest(named.selector).digest
+    matrix = Matrix.model_validate({"schema": "gpuimg/v1", "images": [{"framework": "torch", "version": "0"}]})
+    settings = replace(settings, registry=named.name, matrix=Path(named.repository.rpartition("/")[2]))
+    with open_workshop(settings, matrix, say) as workshop:
+        return certify_image(
+            f"{repository}@{digest}", repository, digest, workshop,
+            name=f"{named.repository.rpartition('/')[2]}-{named.tag or digest[7:19]}",
+            profile=settings.profile or "base", framework=framework, gpus=settings.gpus, network=network,
+            tag=named.tag or f"gpuimg-{digest[7:19]}",
+        )  # fmt: skip
+
+
+# --- results by content -----------------------------------------------------------------------------------------
+
+
+def result_key(digest: str, profile: str, framework: str | None, gpus: str, policy: str) -> str:
+    """Image digest × suite × profile × GPUs and driver × policy, as one hex digest."""
+    access = find_gpu_access(connect(), gpus)
+    parts = [digest, suite_digest(), profile, framework, policy, access.kind, _driver()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _driver() -> str | None:
+    """GPUs and driver as this machine's kernel names them; None without a GPU."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def _earlier(state: Path, key: str, repository: Repository) -> Outcome | None:
+    place = state / "results" / f"{key}.json"
+    try:
+        document = json.loads(place.read_text(encoding="utf-8"))
+        if parse_time(document["expires"]) < datetime.now(timezone.utc) + timedelta(days=1):
+            return None
+        outcome = Outcome(**document["outcome"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    try:  # the certificate must still be where it was put
+        tag = str(outcome.tag).rpartition(":")[2]
+        if f"{repository}@{repository.resolve(tag)}" != outcome.reference or outcome.certificate is None:
+            return None
+        repository.get_manifest(outcome.certificate)
+    except EnvironmentFault:
+        return None
+    return outcome
+
+
+def _remember(state: Path, key: str, outcome: Outcome, expires: str) -> None:
+    write_text(
+        state / "results" / f"{key}.json", json.dumps({"outcome": outcome.to_json(), "expires": expires}, indent=1)
+    )
+
+
+# --- small things -----------------------------------------------------------------------------------------------
+
+
+def _require_disk(cache: Path, needed_gib: float = 3.0) -> None:
+    place = cache
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 2**30
+    if free < needed_gib:
+        raise EnvironmentFault(
+            f"only {free:.1f} GiB free at {place}; a build needs {needed_gib:.0f} GiB at least",
+            hint="free space, or set GPUIMG_CACHE to a larger disk",
+        )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[name] = round(time.monotonic() - started, 1)
+
+
+def _event(event: dict[str, Any]) -> str:
+    if event["event"] == "status":
+        return str(event["text"])
+    reason = f": {event['reason']}" if event.get("reason") and event.get("status") != "pass" else ""
+    return f"{event.get('status')} {event.get('id')} {event.get('seconds', 0):.1f} s{reason}"
+
+
+def _proven(scope: dict[str, Any], evidence: Evidence) -> str:
+    passed = sum(1 for c in evidence.checks if c.status == "pass")
+    where = "cpu"
+    if scope.get("device") != "cpu":
+        where = f"{' + '.join(scope.get('gpus', []))}, driver branch {scope.get('driver_branch')}"
+    return f"{where}, profile {evidence.profile}, {passed} checks passed"
+
+
+def _instead(plan: Plan) -> str | None:
+    if plan.instead:
+        first = plan.instead[0]
+        return f"instead: {first.get('why') or first}"
+    return next((f.fix for f in plan.findings if f.fix), None)
