@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from .registry import read_data
 
 
-@cache
+@lru_cache(maxsize=None)
 def table() -> tuple[dict[str, Any], ...]:
     """Every row. Units as in the knowledge base: GB/s, dense TFLOP/s, MiB, W."""
     return tuple(json.loads(read_data("cards.json").decode("utf-8"))["cards"])

@@ -239,4 +239,4 @@ def dist_busbw(ctx: Context) -> Outcome:
 def slowest_rank(per_rank: list[dict[str, list[float]]]) -> dict[int, list[float]]:
     """Per size the slowest rank's time of each iteration: a collective is over when its last rank is."""
     sizes = [int(size) for size in per_rank[0]]
-    return {size: [max(values) for values in zip(*(rank[str(size)] for rank in per_rank))] for size in sizes}  # noqa: B905
+    return {size: [max(values) for values in zip(*(rank[str(size)] for rank in per_rank))] for size in sizes}

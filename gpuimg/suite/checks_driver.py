@@ -43,7 +43,7 @@ def driver_init(ctx: Context) -> Outcome:
             driver.context(index)
             back = driver.round_trip(data)
             if back != data:
-                wrong = sum(1 for a, b in zip(data, back) if a != b)  # noqa: B905
+                wrong = sum(1 for a, b in zip(data, back) if a != b)
                 return failed(
                     f"GPU {index} gave back {wrong} of {len(data)} bytes changed",
                     "the card's memory or its PCIe link is faulty: return the server",
@@ -77,7 +77,7 @@ def driver_ptx(ctx: Context) -> Outcome:
             driver.context(index)
             values = [ctx.rng.randrange(1 << 32) for _ in range(4096)]
             answer = driver.run_ptx(ctx.data("triple_plus_one.ptx"), values)
-            wrong = sum(1 for x, y in zip(values, answer) if (3 * x + 1) % (1 << 32) != y)  # noqa: B905
+            wrong = sum(1 for x, y in zip(values, answer) if (3 * x + 1) % (1 << 32) != y)
             if wrong:
                 return failed(f"{wrong} of 4096 words are wrong on GPU {index}", "return the server", measured)
             measured["devices"] = index + 1

@@ -405,7 +405,11 @@ def host_locale(ctx: Context) -> Outcome:
 
     python = sys.executable or "python3"
     measured: dict[str, Any] = {k: os.environ.get(k) for k in ("LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING")}
-    env = {**os.environ, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    plain = dict(os.environ)
+    if ctx.facts.get("lc_ctype_coerced"):
+        plain.pop("LC_CTYPE", None)
+        measured["LC_CTYPE"] = None
+    env = {**plain, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     try:
         answer = subprocess.run(
             [python, "-s", "-c", _CODESET_PROGRAM], env=env, capture_output=True, timeout=10, check=True
@@ -427,6 +431,7 @@ def host_locale(ctx: Context) -> Outcome:
             input=SAMPLE.encode("utf-8"),
             capture_output=True,
             cwd=str(ctx.workdir),
+            env=plain,
             timeout=10,
             check=False,
         )

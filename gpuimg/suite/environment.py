@@ -149,4 +149,16 @@ def platform_facts() -> dict[str, Any]:
         "uid": os.getuid() if hasattr(os, "getuid") else None,
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SHOWN_VARIABLES)},
         "kernel_driver": kernel_driver(),
+        "lc_ctype_coerced": lc_ctype_coerced(),
     }
+
+
+def lc_ctype_coerced() -> bool:
+    """Whether LC_CTYPE is Python's own addition (PEP 538: in a POSIX locale it sets it for itself and its children)."""
+    if "LC_CTYPE" not in os.environ:
+        return False
+    try:
+        with open("/proc/self/environ", "rb") as file:  # the environment as the program was started with
+            return b"LC_CTYPE=" not in file.read()
+    except OSError:
+        return not os.environ.get("LC_ALL") and os.environ.get("LANG", "") in ("", "C", "POSIX")

@@ -201,6 +201,13 @@ def all_checks() -> dict[str, Check]:
     return dict(_REGISTRY)
 
 
+def load_check(check_id: str, module: str) -> Check:
+    """One check, importing only the module that registers it (a process that makes one check needs no other)."""
+    if check_id not in _REGISTRY:
+        importlib.import_module("." + module, __package__)
+    return _REGISTRY[check_id]
+
+
 def load_adapter(name: str) -> Any:
     """The adapter module of a framework; ImportError when there is none of that name."""
     return importlib.import_module(".frameworks." + name, __package__)

@@ -5,6 +5,7 @@ Flow: facts of the environment → choice of checks → for each: spawn, wait, j
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -25,7 +26,7 @@ from .document import SCHEMA, seal, write_line
 from .framing import frame, unframe
 from .hints import SIGNAL_HINTS, find_trap, hint_for
 from .profiles import Profile
-from .registry import ERROR, FAIL, PASS, SKIP, Check, Context, Outcome, all_checks, failed, skipped
+from .registry import ERROR, FAIL, PASS, SKIP, Check, Context, Outcome, all_checks, failed, load_check, skipped
 from .supervise import Finished, become_reaper, run_supervised
 
 PASSED, FAILED, BAD_INPUT, CANNOT_TELL = 0, 1, 2, 3
@@ -54,9 +55,25 @@ class Options:
     """Passed to checks as ``ctx.options``."""
 
 
+_UNPACKED: list[str] = []
+
+
+def unpack(folder: str) -> None:
+    """When we run from a zipapp, unpack it there for our children: they then share one compiled copy of each module."""
+    import zipfile
+
+    path, _ = package_root()
+    if os.path.isfile(path):
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+        _UNPACKED[:] = [folder]
+
+
 def package_root() -> tuple[str, str]:
     """``(path, package)``: what to put on sys.path, and under which name this package is found there."""
     package = __package__ or "gpuimg.suite"
+    if _UNPACKED:
+        return _UNPACKED[0], package
     path = os.path.dirname(os.path.abspath(__file__))
     for _ in package.split("."):
         path = os.path.dirname(path)
@@ -105,7 +122,9 @@ def perform(check: Check, ctx: Context) -> dict[str, Any]:
         )
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        sys.stderr.write(text)
+        with contextlib.suppress(OSError, ValueError):  # the check may have closed it
+            sys.stderr.write(text)
+            sys.stderr.flush()
         brief = f"{type(error).__name__}: {error}"[:800]
         outcome = Outcome(ERROR, reason=brief, hint=getattr(error, "hint", None) or hint_for(text))
     return {**asdict(outcome), "windows": ctx.busy_windows}
@@ -140,9 +159,12 @@ def child_main(read_fd: int, write_fd: int) -> None:
         samples=order["samples"],
     )
     os.chdir(str(ctx.workdir))
-    result = perform(all_checks()[order["check"]], ctx)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    check = load_check(order["check"], order["module"])
+    startup = max(0.0, time.time() - order["spawned"])
+    result = {**perform(check, ctx), "startup_seconds": round(startup, 3)}
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     view = memoryview(frame(key, result))
     while view:
         view = view[os.write(write_fd, view) :]
@@ -200,13 +222,16 @@ def judge_end(done: Finished, key: bytes, check: Check, timeout: float) -> dict[
         elif done.leftovers:
             result.update(
                 status=FAIL,
-                reason=f"it left {len(done.leftovers)} processes running: {', '.join(done.leftovers)}",
+                reason=f"it left processes running: {', '.join(done.leftovers)}",
                 hint="workers that outlive their parent keep GPU memory; join them, or run with --init",
             )
     if done.leftovers:
         result["leftovers"] = done.leftovers
     if done.zombies:
         result["zombies_reaped"] = done.zombies
+        if result["status"] == PASS and not result.get("reason"):
+            result["reason"] = f"it left dead children uncollected ({done.zombies}); they were reaped"
+            result["hint"] = "in a container whose process 1 does not reap, they pile up: docker run --init"
     if done.unkillable:
         result["unkillable"] = True
         result["hint"] = (
@@ -359,6 +384,7 @@ class Run:
         order = {
             "key": key.hex(),
             "check": check.id,
+            "module": check.fn.__module__[len(__package__ or "") + 1 :],
             "profile": options.profile_name,
             "floors": options.profile.floors,
             "framework": self.framework,
@@ -366,6 +392,7 @@ class Run:
             "workdir": workdir,
             "nonce": self.nonce,
             "timeout": timeout,
+            "spawned": time.time(),
             "facts": self.environment,
             "options": options.extra,
             "earlier": self.results if check.light else {},
@@ -394,8 +421,10 @@ class Run:
         """Counts, verdict and what decided it; see :func:`verdict_of`."""
         lines = list(self.results.values())
         counts = {status: sum(1 for line in lines if line["status"] == status) for status in (PASS, FAIL, SKIP, ERROR)}
-        verdict, reasons = verdict_of(lines, self.device, self.options.device, self.framework)
-        spent = sum(line["seconds"] for line in lines)
+        verdict, reasons = verdict_of(
+            lines, self.device, self.options.device, self.framework, chosen_by_hand=bool(self.options.only)
+        )
+        spent = sum(line["seconds"] - line.get("startup_seconds", 0.0) for line in lines)
         wall = time.time() - self.started
         return {
             "verdict": verdict,
@@ -413,11 +442,12 @@ class Run:
 
     def go(self) -> dict[str, Any]:
         """The whole run; returns the summary."""
-        become_reaper()
         sampler = None
         try:
-            self.probe()
             chosen = self.plan()
+            self.probe()
+            become_reaper()
+            unpack(os.path.join(self.workdir, "suite"))
             if self.device == "cuda" and any(check.id.startswith("mon.") for check, _ in chosen):
                 from .sampler import Sampler
 
@@ -431,6 +461,7 @@ class Run:
             self.write("summary", summary)
             return summary
         finally:
+            _UNPACKED.clear()
             if sampler is not None:
                 sampler.stop()
             shutil.rmtree(self.workdir, ignore_errors=True)
@@ -497,25 +528,31 @@ def _matches(check_id: str, patterns: Iterable[str]) -> bool:
 
 
 def verdict_of(
-    lines: Iterable[dict[str, Any]], device: str, device_asked: str, framework: str | None
+    lines: Iterable[dict[str, Any]],
+    device: str,
+    device_asked: str,
+    framework: str | None,
+    *,
+    chosen_by_hand: bool = False,
 ) -> tuple[str, list[str]]:
     """``(verdict, reasons)`` of a run.
 
     ``fail`` when a required check failed or broke. ``cannot-tell`` when a required check that has a meaning here was
     skipped, when nothing ran, when there is no framework, or when there is no GPU and the run was not limited to the
-    CPU. Else ``pass``: a skip never counts as passed.
+    CPU. Else ``pass``: a skip never counts as passed. ``chosen_by_hand``: the user picked the checks (``--only``), so
+    what they need speaks for itself.
     """
     rows = list(lines)
     broken = [row for row in rows if row["required"] and row["status"] in (FAIL, ERROR)]
     if broken:
         return "fail", [f"{row['id']}: {row.get('reason')}" for row in broken]
     reasons = []
-    if device != "cuda" and device_asked != "cpu":
+    if device != "cuda" and device_asked != "cpu" and not chosen_by_hand:
         reasons.append(
             "no GPU is visible here, so nothing about the GPU was proved; hand the container a GPU "
             "(--gpus all, --runtime=nvidia or --device nvidia.com/gpu=all), or ask for --device cpu"
         )
-    if framework is None:
+    if framework is None and not chosen_by_hand:
         reasons.append("no framework to test was found; install one, or start the suite with the Python that has it")
     for row in rows:
         if row["required"] and row["status"] == SKIP and row.get("applicable", True):
