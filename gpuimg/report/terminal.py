@@ -61,11 +61,13 @@ def render(entry: Entry, language: Language = "en", *, verbose: bool = False) ->
 
 
 def checks_table(entry: Entry, language: Language = "en", *, verbose: bool = False) -> Table:
-    """One row per check."""
+    """One row per check; those that have no meaning here only with ``verbose``."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for key in ("status", "check", "seconds", "measured"):
         table.add_column(word(key, language), justify="right" if key == "seconds" else "left", overflow="fold")
     for check in entry.evidence.checks:
+        if check.status == "skip" and not check.applicable and not verbose:
+            continue
         what = (
             check.reason if check.status != "pass" and check.reason else short(check.measured, 400 if verbose else 110)
         )

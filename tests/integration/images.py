@@ -57,7 +57,9 @@ def onnxruntime_image(client: docker.DockerClient, registry: str, folder: Path) 
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         archive.add(folder / "site", "opt/site")
-    derive(client, base, name, archive=out.getvalue(), changes=["ENV PYTHONPATH=/opt/site", 'CMD ["python3"]'])
+    derive(
+        client, base, name, archive=out.getvalue(), changes=["ENV PYTHONPATH=/opt/site LANG=C.UTF-8", 'CMD ["python3"]']
+    )
     subprocess.run(["docker", "push", "-q", name], check=True, capture_output=True)
     return name
 

@@ -216,7 +216,7 @@ lines = [d({"line": "environment", "schema": "gpuimg-suite/1", "nonce": nonce, "
             "gpus": [gpu], "driver": "580.1", "framework": "torch"})]
 for i in %r:
     lines.append(d({"line": "check", "id": i, "title": i, "status": "pass", "seconds": 1.0, "required": True,
-                    "measured": {"device": "cuda:0", "challenge": "0" * 64}}))
+                    "measured": {"result_device": "cuda:0", "digest": "0" * 64}}))
 seal = hmac.new(nonce.encode(), "\n".join(lines).encode(), hashlib.sha256).hexdigest()
 lines.append(d({"line": "summary", "nonce": nonce, "seal": seal, "exit": 0}))
 print("\n".join(lines))
