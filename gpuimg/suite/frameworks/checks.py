@@ -137,7 +137,7 @@ def h2d(ctx: Context) -> Outcome:
     "CPU and compared.",
     threshold=f"loss falls below half, accuracy ≥ {training.ACCURACY}, mean loss CPU against GPU within "
     f"{training.AGREE}",
-    source="measured here with every framework: accuracy 0.89 to 0.97",
+    source="measured on the CPU over 40 seeds and more: 0.872 at the least",
     needs=("framework",),
     timeout=150,
 )

@@ -5,6 +5,7 @@ Data come from the run's seed, references from :mod:`.reference` (plain Python),
 
 from __future__ import annotations
 
+import re
 from array import array
 from typing import Any
 
@@ -108,7 +109,7 @@ def conv(ctx: Context) -> Outcome:
     want = reference.convolution(x, w, dy, n, c, k, size)
     measured: dict[str, Any] = evidence.gather(ctx, adapter.place(got[0]))
     wrong = []
-    for name, tensor, truth in zip(("forward", "grad_input", "grad_weight"), got, want):  # noqa: B905
+    for name, tensor, truth in zip(("forward", "grad_input", "grad_weight"), got, want):
         if tensor is None:
             continue
         errors = reference.compare(adapter.numbers(tensor), truth)
@@ -189,8 +190,9 @@ def matmul_fraction(name: str) -> float:
     """
     if "GeForce" in name:
         return 0.85
-    board = ("PCIe", "L4", "T4", "A2", "A10", "A16", "A30", "A40", "L40", "NVL", "RTX", "Quadro")
-    return 0.60 if any(word in name for word in board) else 0.70
+    words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    boards = {"pcie", "nvl", "rtx", "quadro", "t4", "l4", "l40", "l40s", "a2", "a10", "a10g", "a16", "a30", "a40"}
+    return 0.60 if words & boards else 0.70
 
 
 def matmul_speed(ctx: Context) -> Outcome:
@@ -224,7 +226,7 @@ def judge_matmul_speed(ctx: Context, times: list[float], n: int, mode: str) -> O
     fallen = evidence.judge(ctx.device, measured, str(ctx.framework))
     if fallen is not None:
         return fallen
-    spec = number(row, "tensor16_tflops") if mode in ("bf16", "fp16") else None
+    spec = number(row, "tensor16_dense_tflops") if mode in ("bf16", "fp16") else None
     floor = speed_floor(ctx, "tflops", spec, matmul_fraction(str((row or {}).get("name", ""))))
     if floor is None:
         return skipped("no published rate for this card: measured, not judged", measured)
@@ -264,7 +266,7 @@ def membw(ctx: Context) -> Outcome:
     if fallen is not None:
         return fallen
     spec = number(row, "mem_bw_gbs")
-    floor = ctx.floor("gbs") or number(row, "min_mem_bw_gbs") or speed_floor(ctx, "gbs", spec, 0.70)
+    floor = ctx.floor("gbs") or number(row, "dcgm_min_mem_bw_gbs") or speed_floor(ctx, "gbs", spec, 0.70)
     if floor is None:
         return skipped("no published bandwidth for this card: measured, not judged", measured)
     expected = {"gbs_at_least": round(float(floor), 1), "spec_gbs": spec}

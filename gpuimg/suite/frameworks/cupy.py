@@ -203,7 +203,7 @@ def train(job: TrainJob) -> TrainResult:
         xp = numpy
     if job.net != "mlp":
         raise ValueError("CuPy trains the perceptron only")
-    p = [xp.asarray(nparrays.to_numpy(w, s)) for w, s in zip(job.weights, job.shapes)]  # noqa: B905
+    p = [xp.asarray(nparrays.to_numpy(w, s)) for w, s in zip(job.weights, job.shapes)]
     m = [xp.zeros_like(w) for w in p]
     losses = []
     for hx, hy in nparrays.minibatches(job):
@@ -241,7 +241,7 @@ def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], pat
     import cupy
 
     with open(path, "wb") as file:
-        cupy.savez(file, **{f"w{i}": tensor(w, s, device) for i, (w, s) in enumerate(zip(weights, shapes))})  # noqa: B905
+        cupy.savez(file, **{f"w{i}": tensor(w, s, device) for i, (w, s) in enumerate(zip(weights, shapes))})
 
 
 def checkpoint_load(path: str, shapes: Sequence[Sequence[int]], device: str) -> list[bytes]:

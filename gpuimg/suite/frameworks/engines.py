@@ -123,7 +123,7 @@ def prompts(rng: random.Random) -> list[list[int]]:
 
 def agreement(one: list[list[int]], other: list[list[int]]) -> float:
     """Share of equal tokens, position by position."""
-    pairs = [(a, b) for left, right in zip(one, other) for a, b in zip(left, right)]  # noqa: B905
+    pairs = [(a, b) for left, right in zip(one, other) for a, b in zip(left, right)]
     return sum(a == b for a, b in pairs) / len(pairs) if pairs else 0.0
 
 

@@ -277,12 +277,12 @@ def train(job: TrainJob) -> TrainResult:
 
     def update(p: Any, m: Any, x: Any, y: Any) -> Any:
         loss, slopes = jax.value_and_grad(loss_of)(p, x, y)
-        m = [job.momentum * old + slope / scale for old, slope in zip(m, slopes)]  # noqa: B905
-        return [w - job.rate * v for w, v in zip(p, m)], m, loss / scale  # noqa: B905
+        m = [job.momentum * old + slope / scale for old, slope in zip(m, slopes)]
+        return [w - job.rate * v for w, v in zip(p, m)], m, loss / scale
 
     step = jax.jit(update)
     with jax.default_matmul_precision("highest"), jax.default_device(_device(job.device)):
-        p = [tensor(w, s, job.device) for w, s in zip(job.weights, job.shapes)]  # noqa: B905
+        p = [tensor(w, s, job.device) for w, s in zip(job.weights, job.shapes)]
         m = [jnp.zeros_like(w) for w in p]
         losses = []
         for x, y in nparrays.minibatches(job):
@@ -303,7 +303,7 @@ def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], pat
     import jax.numpy as jnp
 
     with open(path, "wb") as file:
-        jnp.savez(file, *[tensor(w, s, device) for w, s in zip(weights, shapes)])  # noqa: B905
+        jnp.savez(file, *[tensor(w, s, device) for w, s in zip(weights, shapes)])
 
 
 def checkpoint_load(path: str, shapes: Sequence[Sequence[int]], device: str) -> list[bytes]:

@@ -158,7 +158,7 @@ def train(job: TrainJob) -> TrainResult:
     p = ms.ParameterTuple(
         [
             ms.Parameter(ms.Tensor(nparrays.to_numpy(w, s)), name=f"p{i}")
-            for i, (w, s) in enumerate(zip(job.weights, job.shapes))  # noqa: B905
+            for i, (w, s) in enumerate(zip(job.weights, job.shapes))
         ]
     )
     optimiser = ms.nn.Momentum(p, learning_rate=job.rate, momentum=job.momentum)
@@ -188,8 +188,7 @@ def train(job: TrainJob) -> TrainResult:
 def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], path: str, device: str) -> None:
     ms = _set(device)
     rows = [
-        {"name": f"w{i}", "data": ms.Tensor(nparrays.to_numpy(w, s))}
-        for i, (w, s) in enumerate(zip(weights, shapes))  # noqa: B905
+        {"name": f"w{i}", "data": ms.Tensor(nparrays.to_numpy(w, s))} for i, (w, s) in enumerate(zip(weights, shapes))
     ]
     ms.save_checkpoint(rows, path + ".ckpt")
 

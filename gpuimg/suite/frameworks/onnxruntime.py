@@ -212,7 +212,7 @@ def attention(q: Any, k: Any, v: Any, mode: str) -> dict[str, Any]:
         [wire.value_info(name, kind, _shape(q)) for name in "qkv"],
         [wire.value_info("o", kind, _shape(q))],
     )
-    feeds = {name: t.value.astype(dtype) for name, t in zip("qkv", (q, k, v))}  # noqa: B905
+    feeds = {name: t.value.astype(dtype) for name, t in zip("qkv", (q, k, v))}
     return {"graph": run_model(model, feeds, _device)[0]}
 
 
@@ -333,7 +333,7 @@ class Node:
             other = constant([float(other)], (1,))
         longer, shorter = sorted((self.shape, other.shape), key=len, reverse=True)
         shorter = (1,) * (len(longer) - len(shorter)) + shorter
-        shape = [max(a, b) for a, b in zip(longer, shorter)]  # noqa: B905
+        shape = [max(a, b) for a, b in zip(longer, shorter)]
         return Node(shape, op, [self, other])
 
     def __add__(self, other: Any) -> Node:
@@ -386,7 +386,7 @@ def settle(wanted: Sequence[Node], device: str) -> list[Node]:
     )
     results = run_model(model, {n.name: n.value for n in leaves}, device, len(wanted))
     out = []
-    for item, held in zip(wanted, results):  # noqa: B905
+    for item, held in zip(wanted, results):
         ready = Node(item.shape)
         ready.value, ready.place = held.value, held.place
         out.append(ready)

@@ -185,7 +185,7 @@ def _forward(paddle: Any, p: Sequence[Any], x: Any, net: str) -> Any:
 def train(job: TrainJob) -> TrainResult:
     paddle = _set(job.device)
     p = []
-    for w, s in zip(job.weights, job.shapes):  # noqa: B905
+    for w, s in zip(job.weights, job.shapes):
         start = paddle.nn.initializer.Assign(nparrays.to_numpy(w, s))
         p.append(paddle.create_parameter(list(s), "float32", default_initializer=start))
     optimiser = paddle.optimizer.Momentum(job.rate, job.momentum, parameters=p)
@@ -220,7 +220,7 @@ def train(job: TrainJob) -> TrainResult:
 
 def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], path: str, device: str) -> None:
     paddle = _set(device)
-    found = {f"w{i}": tensor(w, s, device) for i, (w, s) in enumerate(zip(weights, shapes))}  # noqa: B905
+    found = {f"w{i}": tensor(w, s, device) for i, (w, s) in enumerate(zip(weights, shapes))}
     paddle.save(found, path)
 
 

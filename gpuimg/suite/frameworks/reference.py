@@ -42,7 +42,7 @@ def compare(got: Sequence[float], want: Sequence[float]) -> dict[str, float]:
     if bad:
         return {"rms_error": math.inf, "peak_error": math.inf, "not_finite": bad}
     size = math.sqrt(math.fsum(value * value for value in want) / len(want)) or 1.0
-    gaps = [abs(a - b) for a, b in zip(got, want)]  # noqa: B905
+    gaps = [abs(a - b) for a, b in zip(got, want)]
     rms = math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)) / size
     return {"rms_error": rms, "peak_error": max(gaps) / size, "not_finite": 0}
 

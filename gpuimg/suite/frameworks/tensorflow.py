@@ -189,7 +189,7 @@ def train(job: TrainJob) -> TrainResult:
     scale = 1024.0 if job.amp == "fp16" else 1.0
     seen: list[str] = []
     with tf.device(_name(job.device)):
-        p = [tf.Variable(nparrays.to_numpy(w, s)) for w, s in zip(job.weights, job.shapes)]  # noqa: B905
+        p = [tf.Variable(nparrays.to_numpy(w, s)) for w, s in zip(job.weights, job.shapes)]
         m = [tf.Variable(tf.zeros_like(w)) for w in p]
 
         def update(x: Any, y: Any) -> Any:
@@ -198,7 +198,7 @@ def train(job: TrainJob) -> TrainResult:
                 seen[:] = [logits.dtype.name]
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.cast(logits, tf.float32))
                 loss = tf.reduce_mean(losses) * scale
-            for w, v, slope in zip(p, m, tape.gradient(loss, p)):  # noqa: B905
+            for w, v, slope in zip(p, m, tape.gradient(loss, p)):
                 v.assign(job.momentum * v + tf.cast(slope, tf.float32) / scale)
                 w.assign_sub(job.rate * v)
             return loss / scale
@@ -218,7 +218,7 @@ def train(job: TrainJob) -> TrainResult:
 def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], path: str, device: str) -> None:
     tf = _tf()
     with tf.device(_name(device)):
-        p = [tf.Variable(nparrays.to_numpy(w, s)) for w, s in zip(weights, shapes)]  # noqa: B905
+        p = [tf.Variable(nparrays.to_numpy(w, s)) for w, s in zip(weights, shapes)]
     tf.train.Checkpoint(weights=p).write(path)
 
 

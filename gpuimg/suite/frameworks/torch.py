@@ -275,7 +275,7 @@ def train(job: TrainJob) -> TrainResult:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     device = job.device
-    p = [tensor(w, s, device).requires_grad_(True) for w, s in zip(job.weights, job.shapes)]  # noqa: B905
+    p = [tensor(w, s, device).requires_grad_(True) for w, s in zip(job.weights, job.shapes)]
     x = tensor(job.train_x, (-1, 64), device)
     y = torch.tensor(job.train_y, device=device)
     order = torch.tensor(job.order, device=device)
@@ -312,7 +312,7 @@ def train(job: TrainJob) -> TrainResult:
 def checkpoint_save(weights: Sequence[Any], shapes: Sequence[Sequence[int]], path: str, device: str) -> None:
     import torch
 
-    p = [torch.nn.Parameter(tensor(w, s, device)) for w, s in zip(weights, shapes)]  # noqa: B905
+    p = [torch.nn.Parameter(tensor(w, s, device)) for w, s in zip(weights, shapes)]
     optimiser = torch.optim.Adam(p, lr=1e-3)
     sum((w * w).sum() for w in p).backward()
     saved = [w.detach().clone() for w in p]
@@ -326,7 +326,7 @@ def checkpoint_load(path: str, shapes: Sequence[Sequence[int]], device: str) -> 
     state = torch.load(path, map_location=device, weights_only=True)
     p = [torch.nn.Parameter(torch.zeros(tuple(s), device=device)) for s in shapes]
     with torch.no_grad():
-        for target, source in zip(p, state["model"]):  # noqa: B905
+        for target, source in zip(p, state["model"]):
             target.copy_(source)
     optimiser = torch.optim.Adam(p, lr=1e-3)
     optimiser.load_state_dict(state["optimiser"])

@@ -13,7 +13,10 @@ from . import digits, evidence, reference
 from .adapter import TrainJob, TrainResult, size_of
 
 ACCURACY = 0.80
-"""Least share of the 297 test digits after one epoch: guessing gives 0.10, every framework here gives 0.89 to 0.97."""
+"""Least share of the 297 test digits after one epoch: guessing gives 0.10.
+
+Over 40 seeds and more on the CPU neither net gave less than 0.872.
+"""
 AGREE = 0.02
 """Largest difference of the mean loss between CPU and GPU after the same steps from the same start."""
 
@@ -145,7 +148,7 @@ def checkpoint(ctx: Context) -> Outcome:
         {"framework": ctx.framework, "path": path, "shapes": [list(s) for s in job.shapes], "device": ctx.device},
     )
     want = _hashes([w.tobytes() for w in weights])
-    equal = [a == b for a, b in zip(want, answer["hashes"])]  # noqa: B905
+    equal = [a == b for a, b in zip(want, answer["hashes"])]
     measured = {"tensors": len(answer["hashes"]), "equal": sum(equal), "bytes": sum(4 * len(w) for w in weights)}
     expected = {"tensors": len(want), "equal": len(want)}
     if len(answer["hashes"]) != len(want) or not all(equal):
