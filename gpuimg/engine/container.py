@@ -14,6 +14,7 @@ import socket
 import tarfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,6 +51,18 @@ _CACHES = {
 
 _NO_MEMLOCK: set[str] = set()
 """Engines (by address) that were seen unable to raise the memlock limit."""
+
+
+_RUNNING: weakref.WeakSet[Container] = weakref.WeakSet()
+
+
+def kill_running() -> None:
+    """Kill every container this process has running: for Ctrl-C while they run in other threads.
+
+    Their runs then end as broken ones, and remove their containers themselves.
+    """
+    for container in list(_RUNNING):
+        container.kill()
 
 
 class CannotStart(EnvironmentFault):
@@ -149,6 +162,7 @@ class Container:
 
     def __enter__(self) -> Container:
         self._create()
+        _RUNNING.add(self)
         return self
 
     def _create(self) -> None:
@@ -265,6 +279,7 @@ class Container:
 
     def remove(self) -> None:
         """Remove container and volume. An engine that is gone is no error here: ``sweep`` finds it later."""
+        _RUNNING.discard(self)
         self._discard.set()
         container, self._container = self._container, None
         if container is not None:

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from gpuimg.engine.image import Image
+from gpuimg.engine.client import connect
+from gpuimg.engine.image import Image, find_image
+from gpuimg.engine.reference import Reference, parse_reference
 from gpuimg.engine.registry import DOCKER_LIST, OCI_INDEX, OCI_MANIFEST, Manifest, RegistryError, Repository
-from gpuimg.errors import EnvironmentFault
+from gpuimg.errors import BadInput, EnvironmentFault
 
 if TYPE_CHECKING:
     import docker
@@ -158,3 +160,31 @@ class _Reader(io.RawIOBase):
         buffer[:count] = self._held[:count]
         self._held = self._held[count:]
         return count
+
+
+def provide_digest(
+    reference: str,
+    *,
+    client: docker.DockerClient | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Reference:
+    """``name@digest`` of an image in the registry its name says: as it is there, else published from the engine.
+
+    What the engine has under a tag counts before what the registry has, as everywhere in Docker.
+
+    Raises:
+        BadInput: ``reference`` is an image id, which names no repository. CannotTell: another architecture.
+        EnvironmentFault: neither has it, or publishing failed.
+    """
+    if reference.startswith("sha256:"):
+        raise BadInput(f"{reference} is an image id; a certificate needs a name", hint="docker tag it first")
+    ref = parse_reference(reference)
+    if ref.digest is not None:
+        return ref.with_digest(ref.digest)
+    engine = client or connect()
+    image = find_image(engine, reference, progress=progress)
+    if image.digest is None:
+        progress(f"{reference} is in no registry: publishing it as it is")
+        published = publish(engine, image, Repository.of(ref), tag=ref.tag, progress=progress)
+        return ref.with_digest(published.digest)
+    return ref.with_digest(image.digest)
