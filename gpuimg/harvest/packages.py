@@ -48,7 +48,7 @@ PACKAGES: tuple[PackageSpec, ...] = (
             r"^torch/lib/libcaffe2_gpu\.so$",
             r"^torch/lib/libtorch\.so(\.1)?$",
         ),
-        fatbin_limit=64 << 20,
+        fatbin_limit=160 << 20,
         containers=40,
     ),
     PackageSpec("torchvision", "0.2.2", "metadata"),
