@@ -40,7 +40,9 @@ from gpuimg.dockerfile import Rendered, bake_file, render_cell
 from gpuimg.dockerfile.render import image_tag, public_base
 from gpuimg.engine.bases import provide_base
 from gpuimg.engine.client import connect
+from gpuimg.engine.container import kill_running
 from gpuimg.engine.gpu_access import find_gpu_access
+from gpuimg.engine.publish import provide_digest
 from gpuimg.engine.reference import parse_reference
 from gpuimg.engine.registry import Repository
 from gpuimg.engine.verify import run_suite, suite_digest
@@ -395,6 +397,7 @@ def certify_all(settings: Settings, say: Say) -> tuple[Outcome, ...]:
         except BaseException:
             for future in futures:
                 future.cancel()
+            kill_running()
             raise
         write_text(
             workshop.run / "state.json",
@@ -408,12 +411,15 @@ def certify_reference(
 ) -> Outcome:
     """Verify and certify an image gpuimg did not build, under the digest its own registry serves.
 
+    An image that only the engine has is published to the registry its name says first, as it is.
+
     Raises:
         GpuimgError: no such image, no engine, no registry.
     """
     named = parse_reference(reference)
     repository = Repository.of(named)
-    digest = repository.image_manifest(named.selector).digest
+    provided = provide_digest(reference, progress=lambda text: say(named.repository, text))
+    digest = repository.image_manifest(provided.selector).digest
     matrix = Matrix.model_validate({"schema": "gpuimg/v1", "images": [{"framework": "torch", "version": "0"}]})
     settings = replace(settings, registry=named.name, matrix=Path(named.repository.rpartition("/")[2]))
     with open_workshop(settings, matrix, say) as workshop:
