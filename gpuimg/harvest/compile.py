@@ -182,9 +182,12 @@ def base_tag_rows(images: Row) -> Iterator[Row]:
             name = family["cudnn_name"]
             flavours.append((f"{name}-runtime", "cudnn-runtime", str(family["cudnn"])))
             flavours.append((f"{name}-devel", "cudnn-devel", str(family["cudnn"])))
-        for os in family["oses"]:
+        endings = [(f"-{os}", os) for os in family["oses"]]
+        if "default_os" in family:
+            endings.append(("", family["default_os"]))
+        for ending, os in endings:
             for part, flavour, cudnn in flavours:
-                tag = f"{cuda}-{part}-{os}"
+                tag = f"{cuda}-{part}{ending}"
                 if tag in seen or (minor == "8.0" and part == "base"):
                     continue
                 seen.add(tag)
