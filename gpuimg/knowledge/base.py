@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -34,6 +35,8 @@ from gpuimg.knowledge.tables import (
 
 T = TypeVar("T")
 
+_OPENING = '": [\n'
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -46,12 +49,59 @@ def version_key(text: str) -> Version:
         return Version("0.dev0")
 
 
+def _damaged(path: Path, error: Exception) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{path}: the knowledge base cannot be read: {error}", hint="reinstall gpuimg, or unset GPUIMG_DATA"
+    )
+
+
 def _driver_key(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+
+
+class BuildsFile:
+    """A file of build rows, one package a section; a section is parsed when asked for (most answers need three).
+
+    The writer puts ``"name": [`` and ``]`` on lines of their own; a file laid out otherwise is parsed whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        start = text.find('"builds": {\n')
+        places: dict[str, tuple[int, int]] = {}
+        at = text.find(_OPENING, start) if start >= 0 else -1
+        while at >= 0:
+            begin = at + len(_OPENING) - 2
+            end = text.find("\n]", begin) + 2
+            places[text[text.rfind('"', 0, at) + 1 : at]] = (begin, end)
+            at = text.find(_OPENING, end)
+        self._text = text
+        self._whole: dict[str, list[dict[str, Any]]] | None = None
+        if places:
+            self.head: dict[str, Any] = json.loads(text[:start].rstrip().rstrip(",") + "}")
+            self._places = places
+        else:
+            self.head = json.loads(text)
+            self._whole = self.head.pop("builds")
+            self._places = dict.fromkeys(self._whole, (0, 0))
+
+    def names(self) -> set[str]:
+        """Packages with rows."""
+        return set(self._places)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of one package as stored; none for an unknown name."""
+        if name not in self._places:
+            return []
+        if self._whole is not None:
+            return self._whole[name]
+        start, end = self._places[name]
+        found: list[dict[str, Any]] = json.loads(self._text[start:end])
+        return found
 
 
 class Knowledge:
@@ -77,19 +127,22 @@ class Knowledge:
             with open(path, "rb") as handle:
                 return json.load(handle)
         except (OSError, ValueError) as error:
-            raise EnvironmentFault(
-                f"{path}: the knowledge base cannot be read: {error}", hint="reinstall gpuimg, or unset GPUIMG_DATA"
-            ) from error
+            raise _damaged(path, error) from error
+
+    def _builds_file(self, name: str) -> BuildsFile:
+        path = self.path_of(name)
+        try:
+            return BuildsFile(path)
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise _damaged(path, error) from error
 
     @cached_property
-    def _pypi(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._read("pypi.json")
-        return found
+    def _pypi(self) -> BuildsFile:
+        return self._builds_file("pypi.json")
 
     @cached_property
-    def _hand(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._read("builds.json")
-        return found
+    def _hand(self) -> BuildsFile:
+        return self._builds_file("builds.json")
 
     @cached_property
     def _hardware(self) -> dict[str, Any]:
@@ -111,26 +164,26 @@ class Knowledge:
     @property
     def date(self) -> str:
         """ISO date on which the published wheels were read."""
-        return str(self._pypi["date"])
+        return str(self._pypi.head["date"])
 
     def frameworks(self) -> tuple[str, ...]:
         """Names with rows, companions left out, sorted."""
-        names = set(self._pypi["builds"]) | set(self._hand["builds"])
-        return tuple(sorted(names - set(self._hand["companions"])))
+        names = self._pypi.names() | self._hand.names()
+        return tuple(sorted(names - set(self._hand.head["companions"])))
 
     def companion_names(self) -> tuple[str, ...]:
         """Packages that only matter beside a framework: torchvision, triton, xformers, nvidia-cudnn-cu12 …"""
-        names = set(self._pypi["builds"]) | set(self._hand["builds"])
-        return tuple(sorted(names & set(self._hand["companions"])))
+        names = self._pypi.names() | self._hand.names()
+        return tuple(sorted(names & set(self._hand.head["companions"])))
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
         """Other names → PyPI name: pytorch → torch, paddle → paddlepaddle-gpu."""
-        return dict(self._hand["aliases"])
+        return dict(self._hand.head["aliases"])
 
     @cached_property
     def _keys(self) -> Mapping[str, str]:
-        return {**self._pypi.get("sources", {}), **self._notes["sources"]}
+        return dict(self._notes["sources"])
 
     def _rows(self, kind: Callable[..., T], rows: list[dict[str, Any]]) -> tuple[T, ...]:
         """Typed rows, source keys replaced by what they stand for."""
@@ -145,7 +198,7 @@ class Knowledge:
         row["source"] = self._spell_out(str(row.get("source", "")))
         url = row.get("index_url")
         if isinstance(url, str) and url.startswith("@"):
-            row["index_url"] = self._hand["index_urls"][url[1:]]
+            row["index_url"] = self._hand.head["index_urls"][url[1:]]
         return Build(framework=framework, **row)
 
     @staticmethod
@@ -174,12 +227,12 @@ class Knowledge:
             return found
         rows: dict[tuple[str, ...], dict[str, Any]] = {}
         for origin in (self._hand, self._pypi):
-            for row in origin["builds"].get(framework, ()):
+            for row in origin.rows(framework):
                 key: tuple[str, ...] = (row["version"], row["machine"], row["index"], row.get("extra") or "")
                 if row["index"] != "pypi":
                     key = (*key, row.get("local") or "", row.get("index_url") or "", row.get("wheel_cuda") or "")
                 rows[key] = {**rows[key], **row} if key in rows else row
-        for patch in self._hand["patches"].get(framework, ()):
+        for patch in self._hand.head["patches"].get(framework, ()):
             self._patch(rows, patch)
         built = [self._build(framework, row) for row in rows.values()]
         built.sort(key=lambda b: (version_key(b.version), not b.default, b.machine != "x86_64", b.index, b.local or ""))
@@ -303,6 +356,14 @@ class Knowledge:
         rows = [{**row, "require": requires.get(row["require"], row["require"])} for row in self._images["base_tags"]]
         return self._rows(BaseTag, rows)
 
+    def base_tag(self, tag: str) -> BaseTag | None:
+        """One tag of nvidia/cuda without building the rows of all two thousand; None when it is not known."""
+        requires: Mapping[str, str] = self._images["requires"]
+        for row in self._images["base_tags"]:
+            if row["tag"] == tag:
+                return self._rows(BaseTag, [{**row, "require": requires.get(row["require"], row["require"])}])[0]
+        return None
+
     @cached_property
     def images(self) -> tuple[KnownImage, ...]:
         """Public images with frameworks in them."""
@@ -356,6 +417,8 @@ class Knowledge:
 
 def user_folder() -> Path:
     """Where ``gpuimg kb update`` writes without ``--out``."""
+    if sys.platform == "linux":  # what platformdirs says there, without the cost of its import in every answer
+        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "gpuimg" / "knowledge"
     import platformdirs
 
     return Path(platformdirs.user_data_dir("gpuimg")) / "knowledge"
