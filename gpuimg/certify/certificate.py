@@ -21,7 +21,6 @@ PREDICATE_TYPE = "https://gpuimg.dev/verification/v1"
 _LONGEST_LIST = 24
 """Longer lists of measurements (curves) stay in the evidence; the certificate names their digest."""
 _SHOWN = ("name", "compute_capability", "memory_mib", "pci_device_id")
-_TRIANGLE = ("driver", "driver_cuda", "wheel_cuda", "base_cuda", "cudnn", "nccl")
 
 
 def make_certificate(
@@ -94,19 +93,33 @@ def make_certificate(
 
 
 def triangle_of(evidence: Evidence) -> dict[str, Any]:
-    """Driver, driver_cuda, wheel_cuda, base_cuda, cuDNN and NCCL; as loaded where the suite saw them loaded.
+    """Driver, driver_cuda, wheel_cuda, base_cuda, and the CUDA libraries as loaded; unknown stays None.
 
-    Looked for in the triangle checks' measurements first, then in the environment line; unknown stays None.
+    ``cudnn`` and ``nccl`` are what the libraries in memory answered. What the framework declares is kept beside it,
+    under ``declared``, and never stands in for it. ``base_cuda`` is the ``CUDA_VERSION`` the base image set.
     """
-    places: list[dict[str, Any]] = []
+    loaded = _versions(evidence, "triangle.loaded")
+    declared = next((c.measured for c in evidence.checks if c.id == "triangle.declared"), {})
+    variables = evidence.environment.get("variables")
+    return {
+        "driver": evidence.environment.get("driver"),
+        "driver_cuda": evidence.environment.get("driver_cuda"),
+        "wheel_cuda": declared.get("wheel_cuda"),
+        "base_cuda": variables.get("CUDA_VERSION") if isinstance(variables, dict) else None,
+        "cudnn": loaded.get("cudnn"),
+        "nccl": loaded.get("nccl"),
+        "loaded": loaded,
+        "declared": {k: declared.get(k) for k in ("framework", "wheel_cuda", "cudnn", "nccl")},
+    }
+
+
+def _versions(evidence: Evidence, check_id: str) -> dict[str, Any]:
+    """``versions`` of a check that passed; what a failed check saw is no proof."""
     for check in evidence.checks:
-        if check.id.startswith("triangle"):
-            places.append(check.measured)
-            places += [v for k, v in check.measured.items() if k in ("loaded", "versions") and isinstance(v, dict)]
-    declared = evidence.environment.get("versions")
-    places += [declared] if isinstance(declared, dict) else []
-    places.append(evidence.environment)
-    return {name: next((_plain(p[name]) for p in places if p.get(name)), None) for name in _TRIANGLE}
+        found = check.measured.get("versions")
+        if check.id == check_id and check.status == "pass" and isinstance(found, dict):
+            return dict(found)
+    return {}
 
 
 def host_facts(evidence: Evidence, salt: str) -> dict[str, Any]:
@@ -170,11 +183,4 @@ def _without_series(value: Any) -> Any:
         if len(value) > _LONGEST_LIST:
             return {"values": len(value), "digest": digest_of(value)}
         return [_without_series(v) for v in value]
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """A version that may come as ``{"version": …}`` or as text."""
-    if isinstance(value, dict):
-        return value.get("version") or value.get("loaded")
     return value

@@ -28,16 +28,12 @@ def command(limit: int, as_json: bool) -> int:
         out.print(f"no runs under {RUNS}")
         out.print("  gpuimg certify MATRIX makes one")
         return 0
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("run", "changed", "subjects", "certified", "passed", "failed", "cannot tell"):
-        table.add_column(name)
+    width = max(len(row["id"]) for row in rows)
     for row in rows:
-        counts = row["answers"]
-        keys = ("certified", "passed", "failed", "cannot-tell")
-        table.add_row(row["id"], row["changed"], str(row["subjects"]), *(str(counts.get(k, 0) or "") for k in keys))
-    out.print(table)
+        answers = ", ".join(f"{n} {answer}" for answer, n in sorted(row["answers"].items())) or "nothing finished"
+        out.print(f"{row['id']:{width}}  {row['changed']}  {answers}", markup=False)
+        for trouble in row.get("unreadable", []):
+            out.print(f"  unreadable: {trouble}", style="yellow", markup=False)
     return 0
 
 
