@@ -208,17 +208,18 @@ def triangle_sm(ctx: Context) -> Outcome:
     adapter = ctx.adapter
     claimed = adapter.arch_list() if adapter.has("arch_list") else None
     scanned: dict[str, list[str]] = {}
+    entries: dict[str, int] = {}
     budget = min(45.0, ctx.remaining() / 2)
     stop = time.monotonic() + budget
     for path in fatbin.libraries(adapter.library_dirs() if adapter.has("library_dirs") else [])[:12]:
         if time.monotonic() > stop:
             break
-        found = common_code(fatbin.scan_file(path, stop))
-        if found:
-            scanned[path.name] = found
-    main = max(scanned, key=lambda name: len(scanned[name]), default=None)
+        counts = fatbin.scan_file(path, stop)
+        if counts:
+            scanned[path.name], entries[path.name] = common_code(counts), sum(counts.values())
+    main = max(entries, key=lambda name: entries[name], default=None)
     code = list(dict.fromkeys([*(claimed or []), *(scanned.get(main, []) if main else [])]))
-    measured: dict[str, Any] = {"claimed": claimed, "scanned": scanned, "gpus": {}}
+    measured: dict[str, Any] = {"claimed": claimed, "scanned": scanned, "entries": entries, "gpus": {}}
     if not code:
         return skipped("neither the framework nor its libraries tell which code they hold", measured)
     # What the framework lists without holding it does not count: measured beats claimed where both are known.
@@ -227,10 +228,6 @@ def triangle_sm(ctx: Context) -> Outcome:
     for i, gpu in enumerate(ctx.gpus):
         capability = str(gpu.get("compute_capability"))
         how, by = coverage(capability, basis)
-        if how == "none" and claimed:
-            how_claimed, by_claimed = coverage(capability, claimed)
-            if how_claimed in ("native", "ptx") and len(scanned) == 0:
-                how, by = how_claimed, by_claimed
         measured["gpus"][str(i)] = {"compute_capability": capability, "runs": how, "by": by}
         if how == "none":
             reasons.append(f"GPU {i} is {capability}; the libraries hold {', '.join(basis)}")

@@ -112,6 +112,11 @@ def gpu_facts() -> dict[str, Any]:
             gpu["cuda_name"], gpu["sm_count"] = match["name"], match.get("sm_count")
             gpu["cuda_memory_mib"], gpu["cuda_index"] = match["memory_mib"], match["index"]
     facts["cuda_devices"] = len(visible)
+    usable = [gpu for gpu in facts["gpus"] if "cuda_index" in gpu]
+    if usable and len(usable) == len(visible):
+        # CUDA_VISIBLE_DEVICES hides and reorders what NVML still lists: GPU i of a check is CUDA's device i
+        facts["hidden_gpus"] = len(facts["gpus"]) - len(usable)
+        facts["gpus"] = sorted(usable, key=lambda gpu: int(gpu["cuda_index"]))
     return facts
 
 

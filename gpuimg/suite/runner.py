@@ -329,7 +329,7 @@ class Run:
             if options.only:
                 if not _matches(check.id, options.only):
                     continue
-                wants = True if wants is None else wants
+                wants = True  # picked by hand: its failure is the answer
             if wants is None or _matches(check.id, options.skip):
                 continue
             chosen.append((check, wants))
@@ -435,6 +435,7 @@ class Run:
             "seconds": round(wall, 3),
             "overhead_seconds": round(max(0.0, wall - spent), 3),
             "budget_s": self.options.profile.budget_s,
+            "within_budget": wall <= self.options.profile.budget_s,
             "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "exit": {"pass": PASSED, "fail": FAILED, "cannot-tell": CANNOT_TELL}[verdict],
             "seal": seal(self.nonce, self.lines),

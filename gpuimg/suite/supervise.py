@@ -258,6 +258,7 @@ def _in_child(child: Callable[[int, int], None], keep: tuple[int, int, int, int]
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_DUMPABLE, 1)  # the runner's own protection would shut a driver out of /proc/self
         for fd in shut:
             os.close(fd)
         read_fd, write_fd, out_w, err_w = keep

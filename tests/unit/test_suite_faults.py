@@ -644,7 +644,7 @@ def test_locale(env: dict[str, str], status: str, reason: str, hint: str) -> Non
     ],
 )
 def test_a_users_own_command(command: str, status: str, reason: str) -> None:
-    code, found = suite("--only", "host.clock", "--run", command, "--run-timeout", "1")
+    code, found = suite("--only", "host.clock", "--run", command, "--run-timeout", "0.5")
     line = next(row for row in found if row.get("id") == "user.run")
     assert line["status"] == status, line
     assert reason in str(line["reason"])
