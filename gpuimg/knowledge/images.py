@@ -367,3 +367,28 @@ def newest_cuda_tag(
         return (row.os.startswith("ubuntu"), version_key(row.tag.split("-")[0]), row.os == "ubuntu22.04", row.os)
 
     return f"{rows[0].repository}:{max(rows, key=order).tag}"
+
+
+def facts_of_config(facts: ImageFacts, config: Mapping[str, object], knowledge: Knowledge) -> ImageFacts:
+    """What an image's labels and environment say outranks its name. ``config``: {'Labels': {…}, 'Env': {…}}."""
+    labels, env = config.get("Labels"), config.get("Env")
+    label: Mapping[str, str] = labels if isinstance(labels, Mapping) else {}
+    variable: Mapping[str, str] = env if isinstance(env, Mapping) else {}
+    cuda = label.get("io.gpuimg.base-cuda") or variable.get("CUDA_VERSION")
+    cudnn = variable.get("NV_CUDNN_VERSION") or variable.get("CUDNN_VERSION")
+    python = label.get("io.gpuimg.python") or variable.get("PYTHON_VERSION")
+    frameworks = dict(facts.frameworks)
+    name, version = label.get("io.gpuimg.framework"), label.get("io.gpuimg.framework-version")
+    if name and version:
+        frameworks[name] = version
+    if variable.get("PYTORCH_VERSION"):
+        frameworks.setdefault("torch", variable["PYTORCH_VERSION"].split("+")[0].split("a0")[0])
+    sm = tuple(s for s in (label.get("io.gpuimg.sm") or "").replace(",", " ").split() if s)
+    require = variable.get("NVIDIA_REQUIRE_CUDA") or facts.require
+    made = replace(
+        facts, kind="third-party" if facts.kind == "unknown" else facts.kind, base_cuda=".".join(cuda.split(".")[:2]) if cuda else facts.base_cuda,
+        cudnn=cudnn.split("-")[0] if cudnn else facts.cudnn, python=".".join(python.split(".")[:2]) if python else facts.python,
+        python_installed=bool(python) or facts.python_installed, frameworks=tuple(frameworks.items()), sm=sm or facts.sm, require=require,
+        problem=None if cuda or frameworks else facts.problem, source=f"labels and environment of {facts.reference}",
+    )  # fmt: skip
+    return _with_os(made, knowledge)
