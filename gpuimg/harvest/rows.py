@@ -446,7 +446,7 @@ def _xformers(row: Row, facts: WheelFacts) -> list[Row]:
             if item.endswith("+PTX"):
                 targets.append(f"compute_{number}")
         if targets:
-            row["sm"], row["how"]["sm"] = targets, "embedded"
+            row["sm"], row["how"]["sm"] = sort_targets(targets), "embedded"
     return [row]
 
 
