@@ -255,7 +255,7 @@ def build_cell(plan: Plan, workshop: Workshop) -> Produced:
         mirrors = workshop.matrix.mirrors
         base = provide_base(
             public_base(plan), cell.os, workshop.repository("base"),
-            mirror=mirrors.docker, apt_mirror=mirrors.apt, say=say,
+            cache=settings.cache, mirror=mirrors.docker, apt_mirror=mirrors.apt, say=say,
         )  # fmt: skip
     say(f"base {base.origin}: {base.reference.split('@')[0]}" + (f" of {base.snapshot}" if base.snapshot else ""))
     return produce(

@@ -43,6 +43,7 @@ def provide_base(
     os_name: str,
     target: Repository,
     *,
+    cache: Path,
     mirror: str | None = None,
     apt_mirror: str | None = None,
     say: Say = lambda _: None,
@@ -80,15 +81,16 @@ def provide_base(
             f"no registry with {wanted} can be reached, and its CUDA libraries cannot be made from packages",
             hint="name a mirror in the matrix (mirrors: docker), or import the base: docker load / docker push",
         )
-    return bootstrap(os_name, target, apt_mirror=apt_mirror, say=say)
+    return bootstrap(os_name, target, cache=cache, apt_mirror=apt_mirror, say=say)
 
 
 def bootstrap(
-    os_name: str, target: Repository, *, apt_mirror: str | None = None, say: Say = lambda _: None
+    os_name: str, target: Repository, *, cache: Path, apt_mirror: str | None = None, say: Say = lambda _: None
 ) -> BaseImage:
-    """A minimal Debian with Python and CA certificates, made by mmdebstrap and pushed to ``target``; cached there.
+    """A minimal Debian with Python and CA certificates, made by mmdebstrap and pushed to ``target``.
 
-    The same packages give the same bytes: times come from the archive's own date.
+    Kept in the registry and in ``cache``; remove ``<cache>/bases`` to take up newer packages. The same packages give
+    the same bytes: times come from the archive's own date.
 
     Raises:
         EnvironmentFault: mmdebstrap is missing or failed, or the distribution is not one it can make here.
@@ -107,17 +109,28 @@ def bootstrap(
         return _bootstrapped(os_name, target, manifest)
     except NotThere:
         pass
-    program = shutil.which("mmdebstrap")
-    if program is None:
-        raise EnvironmentFault(
-            "no base image registry can be reached, and mmdebstrap is not installed",
-            hint="sudo apt-get install mmdebstrap debian-archive-keyring",
-        )
-    say(f"no base registry can be reached: making {os_name} from {suite} packages (about 30 s)")
-    with tempfile.TemporaryDirectory(prefix="gpuimg-base-") as folder:
-        tar = Path(folder, "base.tar")
-        snapshot = _mmdebstrap(program, suite, uri, tar, Path(folder))
-        manifest = _push(tar, os_name, snapshot, target, tag)
+    folder = cache / "bases" / tag
+    if not (folder / "manifest.json").exists():
+        program = shutil.which("mmdebstrap")
+        if program is None:
+            raise EnvironmentFault(
+                "no base image registry can be reached, and mmdebstrap is not installed",
+                hint="sudo apt-get install mmdebstrap debian-archive-keyring",
+            )
+        say(f"no base registry can be reached: making {os_name} from {suite} packages (about 30 s)")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="part-", dir=folder.parent) as place:
+            made = Path(place, "image")
+            made.mkdir()
+            tar = Path(place, "base.tar")
+            snapshot = _mmdebstrap(program, suite, uri, tar, Path(place))
+            _pack(tar, os_name, snapshot, made)
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)
+    manifest = Manifest((folder / "manifest.json").read_bytes(), OCI_MANIFEST)
+    target.upload_blob(folder / "layer.zst", manifest.document["layers"][0]["digest"])
+    target.upload_blob((folder / "config.json").read_bytes())
+    target.put_manifest(manifest, tag)
     return _bootstrapped(os_name, target, manifest)
 
 
@@ -214,9 +227,10 @@ def _release_date(uri: str, suite: str) -> int | None:
         return None
 
 
-def _push(tar: Path, os_name: str, snapshot: str, target: Repository, tag: str) -> Manifest:
+def _pack(tar: Path, os_name: str, snapshot: str, folder: Path) -> None:
+    """The tar as layer, configuration and manifest of an image, in ``folder``."""
     plain, packed = hashlib.sha256(), hashlib.sha256()
-    blob = tar.with_suffix(".zst")
+    blob = folder / "layer.zst"
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
     with tar.open("rb") as source, blob.open("wb") as out:
         while piece := source.read(1 << 20):
@@ -227,7 +241,6 @@ def _push(tar: Path, os_name: str, snapshot: str, target: Repository, tag: str) 
         data = compressor.flush()
         packed.update(data)
         out.write(data)
-    digest = target.upload_blob(blob, f"sha256:{packed.hexdigest()}")
     config = json.dumps(
         {
             "architecture": "arm64" if os.uname().machine == "aarch64" else "amd64",
@@ -247,7 +260,7 @@ def _push(tar: Path, os_name: str, snapshot: str, target: Repository, tag: str) 
         },
         sort_keys=True,
     ).encode()
-    target.upload_blob(config)
+    (folder / "config.json").write_bytes(config)
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -259,14 +272,12 @@ def _push(tar: Path, os_name: str, snapshot: str, target: Repository, tag: str) 
         "layers": [
             {
                 "mediaType": "application/vnd.oci.image.layer.v1.tar+zstd",
-                "digest": digest,
+                "digest": f"sha256:{packed.hexdigest()}",
                 "size": blob.stat().st_size,
             }
         ],
     }
-    manifest = Manifest(json.dumps(document).encode(), OCI_MANIFEST)
-    target.put_manifest(manifest, tag)
-    return manifest
+    (folder / "manifest.json").write_text(json.dumps(document))
 
 
 def _bootstrapped(os_name: str, target: Repository, manifest: Manifest) -> BaseImage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -55,7 +56,14 @@ def lock_requirements(
         if exclude_newer:
             command += ["--exclude-newer", exclude_newer]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+                env={"UV_HTTP_TIMEOUT": "120", **os.environ},
+            )
         except subprocess.TimeoutExpired:
             raise EnvironmentFault(f"the index did not answer within {timeout:.0f} s") from None
         if done.returncode:
