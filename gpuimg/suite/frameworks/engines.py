@@ -248,9 +248,11 @@ def serve(ctx: Context, folder: Path) -> dict[str, Any]:
     command += ["--skip-tokenizer-init", "--dtype", "float16", "--max-model-len", "256", "--enforce-eager"]
     command += ["--gpu-memory-utilization", "0.2", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", "tiny"]
+    environment = {**os.environ, **_environment()}
+    del environment["VLLM_ENABLE_V1_MULTIPROCESSING"]
     started = time.monotonic()
     with log.open("wb") as out:
-        server = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **_environment()})
+        server = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
     try:
         while True:
             if server.poll() is not None:

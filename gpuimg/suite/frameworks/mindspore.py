@@ -26,9 +26,19 @@ def _folder() -> str:
     return os.path.dirname(str(mindspore.__file__))
 
 
+def _first_sum(ms: Any) -> None:
+    """One addition: the first one loads NumPy into the binary modules, which is where 2.10.0 stumbles over NumPy 2.
+
+    It prints NumPy's traceback and may or may not raise; products alone never get there.
+    """
+    (ms.Tensor([1.0]) + ms.Tensor([2.0])).asnumpy()
+    ms.Tensor([1.0]) + 1
+
+
 def versions() -> dict[str, Any]:
     import mindspore
 
+    _first_sum(mindspore)
     plugins = glob.glob(os.path.join(_folder(), "lib", "plugin", "libmindspore_gpu.so.*"))
     found = sorted(m.group(1) for m in (re.search(r"\.so\.(\d+\.\d+)$", p) for p in plugins) if m)
     return {
@@ -103,6 +113,7 @@ def modes(device: str) -> list[str]:
 def matmul(a: Any, b: Any, mode: str) -> Any:
     import mindspore
 
+    _first_sum(mindspore)
     if mode == "fp16":
         a, b = a.astype(mindspore.float16), b.astype(mindspore.float16)
     return mindspore.ops.matmul(a, b)

@@ -82,8 +82,12 @@ def seen_gpus() -> list[str]:
 def _providers(device: str) -> list[Any]:
     if device != "cuda":
         return ["CPUExecutionProvider"]
-    # TF32 off: a float32 product must be one; unknown options are refused by old releases, these are from 1.17
-    return [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
+    import onnxruntime
+
+    # TF32 off: a float32 product must be one. The option is from 1.17; older releases refuse it
+    number = tuple(int(part) for part in str(onnxruntime.__version__).split(".")[:2])
+    options = {"use_tf32": "0"} if number >= (1, 17) else {}
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
 
 def run_model(model: bytes, feeds: dict[str, Any], device: str, outputs: int = 1) -> list[Held]:
@@ -93,7 +97,8 @@ def run_model(model: bytes, feeds: dict[str, Any], device: str, outputs: int = 1
     """
     import onnxruntime
 
-    onnxruntime.preload_dlls() if device == "cuda" and hasattr(onnxruntime, "preload_dlls") else None
+    if device == "cuda" and hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()  # CUDA and cuDNN from the nvidia-* wheels, from 1.21
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 2
     profiled = device == "cuda"

@@ -170,16 +170,18 @@ def bench_matmul(n: int, mode: str, seconds: float) -> list[float]:
 # --- training ---------------------------------------------------------------------------------------------------
 
 
-def _forward(paddle: Any, p: Sequence[Any], x: Any, net: str) -> Any:
+def _forward(paddle: Any, p: Sequence[Any], x: Any, net: str) -> tuple[Any, str]:
+    """Logits, and the type of the last product."""
     f = paddle.nn.functional
     if net == "mlp":
         for i in (0, 2):
             x = f.relu(paddle.matmul(x, p[i]) + p[i + 1])
-        return paddle.matmul(x, p[4]) + p[5]
-    x = x.reshape([-1, 1, 8, 8])
-    x = f.max_pool2d(f.relu(f.conv2d(x, p[0], p[1], padding=1)), 2)
-    x = f.relu(f.conv2d(x, p[2], p[3], padding=1))
-    return f.linear(x.flatten(1), p[4], p[5])
+    else:
+        x = x.reshape([-1, 1, 8, 8])
+        x = f.max_pool2d(f.relu(f.conv2d(x, p[0], p[1], padding=1)), 2)
+        x = f.relu(f.conv2d(x, p[2], p[3], padding=1)).flatten(1)
+    product = paddle.matmul(x, p[4])
+    return product + p[5], str(product.dtype).rsplit(".", 1)[-1]
 
 
 def train(job: TrainJob) -> TrainResult:
@@ -194,8 +196,7 @@ def train(job: TrainJob) -> TrainResult:
     losses, seen = [], "float32"
     for x, y in nparrays.minibatches(job):
         with paddle.amp.auto_cast(enable=job.amp is not None, dtype=kind):
-            logits = _forward(paddle, p, paddle.to_tensor(x), job.net)
-            seen = str(logits.dtype).rsplit(".", 1)[-1]
+            logits, seen = _forward(paddle, p, paddle.to_tensor(x), job.net)
         labels = paddle.to_tensor(y.astype("int64"))
         loss = paddle.nn.functional.cross_entropy(logits.astype("float32"), labels)
         if scaler is not None:
@@ -208,7 +209,7 @@ def train(job: TrainJob) -> TrainResult:
         optimiser.clear_grad()
         losses.append(float(loss))
     with paddle.no_grad():
-        logits = _forward(paddle, p, tensor(job.test_x, (-1, 64), job.device), job.net)
+        logits, _ = _forward(paddle, p, tensor(job.test_x, (-1, 64), job.device), job.net)
     return TrainResult(
         losses=losses,
         logits=array("f", numbers(logits)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
+import sysconfig
 import time
 from array import array
 from collections.abc import Sequence
@@ -280,7 +282,10 @@ def train(job: TrainJob) -> TrainResult:
     y = torch.tensor(job.train_y, device=device)
     order = torch.tensor(job.order, device=device)
     optimiser = torch.optim.SGD(p, lr=job.rate, momentum=job.momentum)
-    scaler = torch.amp.GradScaler("cuda") if job.amp == "fp16" and device == "cuda" else None
+    scaler = None
+    if job.amp == "fp16" and device == "cuda":
+        # torch.amp.GradScaler is from 2.3
+        scaler = torch.amp.GradScaler("cuda") if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler()
     losses, seen = [], "float32"
     for at in range(0, len(job.order), job.batch):
         rows = order[at : at + job.batch]
@@ -333,6 +338,16 @@ def checkpoint_load(path: str, shapes: Sequence[Sequence[int]], device: str) -> 
     if len(optimiser.state) != len(p):
         raise RuntimeError(f"the optimiser came back with {len(optimiser.state)} of {len(p)} states")
     return [array("f", numbers(w)).tobytes() for w in p]
+
+
+def compiler_missing(device: str) -> str | None:
+    """What torch.compile would miss in this image, or None: a C++ compiler on the CPU; C and Python.h for Triton."""
+    names = ("CC", "gcc", "clang", "cc") if device == "cuda" else ("CXX", "g++", "clang++", "c++")
+    if not os.environ.get(names[0]) and not any(shutil.which(name) for name in names[1:]):
+        return f"there is no C{'' if device == 'cuda' else '++'} compiler in the image, which torch.compile needs"
+    if device == "cuda" and not os.path.isfile(os.path.join(sysconfig.get_path("include"), "Python.h")):
+        return "Python's header files (python3-dev) are not in the image, which Triton needs for torch.compile"
+    return None
 
 
 def compiled(x: Any, w: Any) -> tuple[Any, Any, str]:

@@ -12,14 +12,6 @@ PYNATIVE_MODE = 1
 __version__ = "2.10.0"
 _target = "CPU"
 
-if FAULT == "numpy-abi":
-    # the first lines of what mindspore 2.10.0 prints with NumPy 2 before it goes on as if nothing had happened
-    sys.stderr.write(
-        "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.4.6 as it may crash.\n"
-        "Traceback (most recent call last):\n  ...\nImportError: numpy.core.multiarray failed to import\n"
-        "Numpy init failed\n"
-    )
-
 
 def set_device(target):
     global _target
@@ -43,6 +35,15 @@ class Tensor:
 
     def asnumpy(self):
         return self.value
+
+    def __add__(self, other):
+        if FAULT == "numpy-abi":
+            # the first lines of what mindspore 2.10.0 prints with NumPy 2 before it goes on as if nothing had happened
+            sys.stderr.write(
+                "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.4.6 as it may crash.\n"
+                'Traceback (most recent call last):  File "<string>", line 3, in <module>\n'
+            )
+        return Tensor(self.value + getattr(other, "value", other))
 
 
 ops = types.SimpleNamespace(matmul=lambda a, b: Tensor(a.value @ b.value))
