@@ -66,12 +66,12 @@ PACKAGES: tuple[PackageSpec, ...] = (
     PackageSpec("jax", "0.4.1", "metadata"),
     PackageSpec("jaxlib", "0.1.60", "index"),
     PackageSpec(
-        "jax-cuda12-plugin", "0.4.26", "wheel", fatbin=(r"/_prng\.so$",), containers=1000, machines=("x86_64",)
+        "jax-cuda12-plugin", "0.4.14", "wheel", fatbin=(r"/_prng\.so$",), containers=1000, machines=("x86_64",)
     ),
     PackageSpec("jax-cuda13-plugin", "0.7.2", "wheel", fatbin=(r"/_prng\.so$",), containers=1000, machines=("x86_64",)),
     PackageSpec(
         "vllm",
-        "0.1.0",
+        "0.0.1",
         "wheel",
         names=r"^vllm/(_C|_moe_C|cuda_utils|attention_ops|vllm_flash_attn/_vllm_fa)[^/]*\.so$",
         fatbin=(

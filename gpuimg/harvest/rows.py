@@ -77,17 +77,19 @@ def pythons_of(files: Iterable[IndexFile], requires_python: str | None, classifi
                 any_python = True
             elif match and not tag.abi.endswith("t"):
                 minors.add((int(match[1]), int(match[2])))
-    if any_python and not minors:
+    if any_python:
         try:
             allowed = SpecifierSet(requires_python or "")
         except InvalidSpecifier:
             allowed = SpecifierSet()
         said = {m.group(1) for c in classifiers if (m := re.search(r"Python :: (3\.\d+)$", c))}
-        for minor in range(max(floor, 6), _NEWEST_PYTHON + 1):
-            if any(allowed.contains(f"3.{minor}.{patch}") for patch in (0, 9)):
-                minors.add((3, minor))
-        listed = {m for m in minors if f"{m[0]}.{m[1]}" in said}
-        minors = listed or minors
+        fitting = {
+            (3, minor)
+            for minor in range(max(floor, 6), _NEWEST_PYTHON + 1)
+            if any(allowed.contains(f"3.{minor}.{patch}") for patch in (0, 9))
+        }
+        listed = {m for m in fitting if f"{m[0]}.{m[1]}" in said}
+        minors |= listed or fitting
     return [f"{a}.{b}" for a, b in sorted(minors)]
 
 
