@@ -267,12 +267,12 @@ def select(situation: Situation, knowledge: Knowledge) -> tuple[list[Evaluation]
     wanted = list(situation.wanted)
     exact = [w for w in wanted if is_exact(w.requirement) or w.requirement.local]
     ordered = [*exact, *(w for w in wanted if w not in exact)]
-    ordered.sort(key=lambda w: (w not in exact, w.name != "torch" if w not in exact else False))
+    ordered.sort(key=lambda w: (w not in exact, w.name != "torch"))
     chosen: dict[str, Build] = {}
     for one in ordered:
         one = _narrowed(one, chosen, knowledge)
-        choice = choose(one, situation, knowledge)
-        picked, said = pick(one, _compatible(one, choice, chosen), situation, knowledge)
+        choice = _compatible(one, choose(one, situation, knowledge), chosen, knowledge)
+        picked, said = pick(one, choice, situation, knowledge)
         shared.extend(said)
         if picked is not None:
             evaluations.append(picked)
@@ -300,13 +300,25 @@ def _narrowed(one: Wanted, chosen: dict[str, Build], knowledge: Knowledge) -> Wa
     return replace(one, requirement=replace(one.requirement, specifier=",".join(dict.fromkeys(clauses))))
 
 
-def _compatible(one: Wanted, choice: Choice, chosen: dict[str, Build]) -> Choice:
+def _compatible(one: Wanted, choice: Choice, chosen: dict[str, Build], knowledge: Knowledge) -> Choice:
     """An open torchvision, xformers … beside a chosen torch: those whose pin takes it."""
     torch = chosen.get("torch")
+    if torch is not None and one.name == "flash-attn" and choice.builds:
+        return _released_wheel(choice, torch, knowledge)
     if torch is None or is_exact(one.requirement) or one.name not in EXTENSIONS or not choice.builds:
         return choice
     kept = tuple(b for b in choice.builds if _takes(b, torch))
     return replace(choice, builds=kept) if kept else choice
+
+
+def _released_wheel(choice: Choice, torch: Build, knowledge: Knowledge) -> Choice:
+    """flash-attn's setup takes the wheel its project released for that torch and CUDA major, else compiles."""
+    version = choice.builds[0].version
+    cuda = (torch.wheel_cuda or "").split(".")[0]
+    for build in knowledge.builds("flash-attn", version):
+        if build.index == "github" and (build.wheel_cuda or "").split(".")[0] == cuda and _takes(build, torch):
+            return replace(choice, builds=(build,))
+    return choice
 
 
 def _takes(build: Build, torch: Build) -> bool:
@@ -412,6 +424,8 @@ def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge) -> list[Outco
     if wanted.origin in {"file", "conda"} and not knowledge.builds(requirement.name):
         return []
     if wanted.origin == "image":
+        if wanted.name not in PRIMARY:
+            return []
         return [outcome("image", "unknown", f"{choice.problem}{near}", "tag of the image", missing=("image contents",))]
     what = "newer than the data" if choice.newer else "not known"
     return [

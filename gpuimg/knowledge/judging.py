@@ -243,6 +243,14 @@ def _code(
     build: Build, capability: str, cuda: str | None, native: bool | None, knowledge: Knowledge, subject: str, gpu: str
 ) -> Outcome:
     sm, source = measured_sm(build, knowledge)
+    if sm is None and build.device == "cuda" and any("source only" in n for n in build.notes):
+        return outcome(
+            "sm",
+            "warn",
+            f"{subject} is compiled at install, for the cards it finds or TORCH_CUDA_ARCH_LIST: it needs nvcc of torch's CUDA",
+            build.source or GUIDE,
+            gpu=gpu,
+        )
     follows = build.framework == "jax" and build.bundles_cuda
     if sm is None and build.framework.startswith(BUILT_FOR_ALL):
         known = toolkit_knows(capability, cuda, knowledge) if cuda else None

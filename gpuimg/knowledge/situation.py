@@ -268,7 +268,7 @@ def _installed(base: ImageFacts) -> list[Requirement]:
     label = "cpu" if base.cpu_only else "cu" + base.base_cuda.replace(".", "") if base.base_cuda else None
     out = []
     for name, version in base.frameworks:
-        exact = version.count(".") >= 2 or name in {"vllm", "sglang"}
+        exact = version.count(".") >= 2 and name in {"torch", "tensorflow", "jax", "paddlepaddle-gpu", "mindspore"}
         out.append(Requirement(name=name, specifier=f"=={version}" if exact else f"=={version}.*", local=label))
     return out
 

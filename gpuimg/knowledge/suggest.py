@@ -87,11 +87,26 @@ def _search(wanted: Wanted, own: Build | None, situation: Situation, knowledge: 
     hit = _first(free, builds, plain, knowledge, skip=own)
     if hit is not None:
         yield _entry(name, hit[0], hit[1], plain, knowledge, "the newest version that runs there")
+        yield from _modest(name, free, builds, hit[0], plain, knowledge)
     else:
         yield from _relaxed(name, free, builds, plain, knowledge)
         return
     if own is not None and plain.driver.known:
         yield from _better_driver(name, free, own, plain, knowledge)
+
+
+def _modest(
+    name: str, free: Wanted, builds: Sequence[Build], newest: Build, situation: Situation, knowledge: Knowledge
+) -> Iterator[dict[str, Any]]:
+    """Without a driver given: the newest version in the CUDA that asks least of it."""
+    if situation.driver.known:
+        return
+    rest = [b for b in builds if b.version == newest.version and b.wheel_cuda]
+    for build in sorted(rest, key=lambda b: parts(b.wheel_cuda or "0")):
+        verdict = _verdict(free, build, situation, knowledge)
+        if verdict in GOOD and build.wheel_cuda != newest.wheel_cuda:
+            yield _entry(name, build, verdict, situation, knowledge, "the same in the CUDA that asks least of the driver")
+            return
 
 
 def _relaxed(
@@ -298,6 +313,8 @@ def _forward(build: Build, situation: Situation, knowledge: Knowledge) -> Iterat
     ):
         return
     if not situation.cards or not all(c.data_centre for c in situation.cards):
+        return
+    if _verdict(Wanted(_bare(build), "command line"), build, situation, knowledge) in GOOD:
         return
     if not forward_state(Forward(cuda), situation.driver, knowledge):
         return

@@ -5,6 +5,7 @@ Pins are read from the packages' own metadata; a pair whose pins exclude each ot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ def pins(build: Build) -> dict[str, SpecifierSet]:
     found: dict[str, SpecifierSet] = {}
     for text in build.requires:
         try:
-            one = Pep508(text)
+            one = Pep508(re.sub(r"\+[\w.]+", "", text))
         except InvalidRequirement:
             continue
         name = canonicalize_name(one.name)

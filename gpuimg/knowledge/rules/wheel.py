@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from gpuimg.knowledge.base import version_key
 from gpuimg.knowledge.requirement import label_cuda
 from gpuimg.knowledge.rules.numbers import at_least, parts
 from gpuimg.knowledge.rules.outcome import Outcome, outcome
 from gpuimg.knowledge.tables import Build
 
+SYMBOLS = {
+    "flash-attn": (">=2.8", "2.32", "https://github.com/Dao-AILab/flash-attention/issues (GLIBC_2.32 not found)"),
+}
+"""Package → (versions, glibc, source) of wheels tagged linux_x86_64, whose tag promises nothing."""
 MANYLINUX = "https://peps.python.org/pep-0600/"
 
 
@@ -66,17 +71,25 @@ def judge_glibc(build: Build, glibc: str | None, *, subject: str, where: str, so
         return outcome(
             "glibc", "no", f"{subject}: {where} has musl, not glibc; manylinux wheels do not install there", MANYLINUX
         )
-    if build.glibc is None:
+    want = build.glibc or _symbols(build)
+    if want is None:
         return None
-    tag = build.glibc.replace(".", "_")
-    if at_least(glibc, build.glibc):
-        return outcome(
-            "glibc", "yes", f"{subject} needs glibc {build.glibc} (manylinux_{tag}); {where} has {glibc}", source
-        )
+    source = source if build.glibc else SYMBOLS[build.framework][2]
+    tag = f" (manylinux_{want.replace('.', '_')})" if build.glibc else ""
+    if at_least(glibc, want):
+        return outcome("glibc", "yes", f"{subject} needs glibc {want}{tag}; {where} has {glibc}", source)
     return outcome(
-        "glibc", "no", f"{subject} needs glibc {build.glibc} (manylinux_{tag}); {where} has glibc {glibc}", source,
-        fix=f"use a base with glibc ≥ {build.glibc}, or an older version of the package",
+        "glibc", "no", f"{subject} needs glibc {want}{tag}; {where} has glibc {glibc}", source,
+        fix=f"use a base with glibc ≥ {want}, or an older version of the package",
     )  # fmt: skip
+
+
+def _symbols(build: Build) -> str | None:
+    """glibc that a wheel without a manylinux tag was linked against."""
+    row = SYMBOLS.get(build.framework)
+    if row is None or not SpecifierSet(row[0]).contains(version_key(build.version), prereleases=True):
+        return None
+    return row[1] if build.index == "github" else None
 
 
 def index_holds(build: Build, index_urls: Sequence[str]) -> bool:
