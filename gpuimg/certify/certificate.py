@@ -60,7 +60,11 @@ def make_certificate(
         "limits": list(verdict.reasons),
         "triangle": triangle_of(evidence),
         "checks": [_check(c) for c in evidence.checks],
-        "skipped": [{"id": i, "reason": r} for i, r in verdict.skipped],
+        "skipped": [
+            {"id": c.id, "reason": c.reason or "no reason given", "applies": c.applicable}
+            for c in evidence.checks
+            if c.status == "skip"
+        ],
         "injection": evidence.injection,
         "suite": {"version": evidence.suite_version, "digest": evidence.suite_digest},
         "policy": {

@@ -160,8 +160,13 @@ def _result(predicate: dict[str, Any]) -> Finding:
     if predicate.get("result") != "certified" or bad or not checks:
         return _finding("result", "no", f"not a positive result: {', '.join(bad) or predicate.get('result')}")
     passed = sum(c.get("status") == "pass" for c in checks)
-    skipped = [str(c.get("id")) for c in checks if c.get("status") == "skip"]
-    text = f"{passed} checks passed" + (f"; not checked: {', '.join(skipped)}" if skipped else "")
+    skipped = [c for c in predicate.get("skipped") or [] if isinstance(c, dict)]
+    open_ = [str(c.get("id")) for c in skipped if c.get("applies", True)]
+    text = f"{passed} checks passed"
+    if len(skipped) > len(open_):
+        text += f", {len(skipped) - len(open_)} do not apply"
+    if open_:
+        text += f"; not checked: {', '.join(open_)}"
     return _finding("result", "yes", text)
 
 

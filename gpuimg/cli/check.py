@@ -161,11 +161,18 @@ def find_host(file: str | None, gpus: tuple[str, ...], driver: str | None) -> Ho
 
     if file is not None and (gpus or driver):
         raise BadInput("--host and --gpu/--driver exclude each other")
+    if file is not None:
+        from gpuimg.cli.question import read_host
+
+        return read_host(file)
     if gpus or driver:
-        cards = []
+        from gpuimg.knowledge import load
+        from gpuimg.knowledge.gpunames import identify
+
+        cards: list[Gpu] = []
         for text in gpus:
-            name, _, count = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "1")
-            cards += [Gpu(name=name)] * int(count)
+            card = identify(text, load())
+            cards += [Gpu(name=card.name, compute_capability=card.compute_capability)] * card.count
         return Host(gpus=tuple(cards), driver=driver)
     return local_host()
 

@@ -171,3 +171,11 @@ def test_redaction_hides_machines_and_keeps_measurements() -> None:
 def test_short_values_fit_a_line() -> None:
     assert short({"a": 1.23456789, "b": True, "c": {"d": [1] * 50}}) == "a=1.235, b=yes, c.d=[50 values]"
     assert len(short({"a": "x" * 1000})) == 160
+
+
+def test_every_check_has_a_chinese_title() -> None:
+    from gpuimg.report.words import title_of
+    from gpuimg.suite.registry import all_checks
+
+    same = [i for i, c in all_checks().items() if title_of(i, c.title, "zh") == c.title and not i.startswith("engine.")]
+    assert same == []
