@@ -4,7 +4,7 @@ Every rank is a process of its own that calls ``dist_workers:<framework>`` with 
 
     {"framework": "torch", "rank": 0, "world": 2, "backend": "gloo" | "nccl", "rendezvous": "127.0.0.1:29511",
      "gpu": 0 | None, "task": "exact" | "sweep" | "pairs" | "load",
-     "sizes": [bytes, …], "iterations": 20, "timeout_s": 60}
+     "ports": [one free port per rank], "sizes": [bytes, …], "iterations": 20, "timeout_s": 60}
 
 and returns what it saw. Results are judged here and in :mod:`.judge_sweep`, not by the framework.
 """
@@ -31,12 +31,13 @@ def free_port() -> int:
 def run_group(ctx: Context, world: int, job: dict[str, Any], limit: float) -> tuple[list[Any], str | None]:
     """Start ``world`` ranks and wait. ``(answers by rank, what went wrong)``; on failure all ranks are ended."""
     port = free_port()
+    ports = [free_port() for _ in range(world)]
     env = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     ranks: list[Fresh] = []
     for rank in range(world):
         gpu = rank if job["backend"] == "nccl" else None
         order = {**job, "rank": rank, "world": world, "rendezvous": f"127.0.0.1:{port}", "gpu": gpu}
-        order.update(framework=ctx.framework, timeout_s=limit)
+        order.update(framework=ctx.framework, timeout_s=limit, ports=ports)
         ranks.append(ctx.start_fresh(f"dist_workers:{WORKERS[str(ctx.framework)].__name__}", order, env))
     answers: list[Any] = []
     trouble = None
@@ -68,8 +69,10 @@ def exact_outcome(answers: list[Any], world: int, backend: str) -> Outcome:
 
 def _cpu_group(ctx: Context, world: int) -> Outcome:
     if ctx.framework not in WORKERS:
-        return not_applicable(f"{ctx.framework} has no process group of its own")
-    backend = {"jax": "gloo", "torch": "gloo", "paddlepaddle": "gloo"}[str(ctx.framework)]
+        return not_applicable(f"the suite starts no process group with {ctx.framework}")
+    if ctx.framework == "cupy":
+        return not_applicable("cupyx.distributed works on GPUs only")
+    backend = "grpc" if ctx.framework == "tensorflow" else "gloo"
     answers, trouble = run_group(ctx, world, {"backend": backend, "task": "exact"}, max(10.0, ctx.remaining() - 10))
     if trouble is not None:
         return failed(
@@ -120,7 +123,7 @@ def dist_cpu4(ctx: Context) -> Outcome:
 )
 def dist_init(ctx: Context) -> Outcome:
     if ctx.framework not in WORKERS:
-        return not_applicable(f"{ctx.framework} has no process group of its own")
+        return not_applicable(f"the suite starts no process group with {ctx.framework}")
     world = len(ctx.gpus)
     answers, trouble = run_group(ctx, world, {"backend": "nccl", "task": "exact"}, max(20.0, ctx.remaining() - 15))
     if trouble is not None:
@@ -131,6 +134,8 @@ def dist_init(ctx: Context) -> Outcome:
             hint_for(trouble) or "NCCL_DEBUG=INFO names the step; P2P blocked by IOMMU/ACS hangs: NCCL_P2P_DISABLE=1",
             {"world": world},
         )
+    if answers[0].get("unavailable"):
+        return not_applicable(answers[0]["unavailable"])
     outcome = exact_outcome(answers, world, "nccl")
     if outcome.status == "pass" and world == 1:
         return passed(
@@ -194,7 +199,7 @@ def dist_together(ctx: Context) -> Outcome:
 )
 def dist_busbw(ctx: Context) -> Outcome:
     if ctx.framework not in WORKERS:
-        return not_applicable(f"{ctx.framework} has no process group of its own")
+        return not_applicable(f"the suite starts no process group with {ctx.framework}")
     world = len(ctx.gpus)
     smallest = min(int(gpu.get("memory_mib") or 8192) for gpu in ctx.gpus)
     sizes = [size for size in SIZES if size // MIB * 3 < smallest]
@@ -204,11 +209,13 @@ def dist_busbw(ctx: Context) -> Outcome:
         from .hints import hint_for
 
         return failed(f"the sweep did not end: {trouble}", hint_for(trouble) or "NCCL_DEBUG=INFO names the link")
+    if answers[0].get("unavailable"):
+        return not_applicable(answers[0]["unavailable"])
     times = slowest_rank([answer["times"] for answer in answers])
     rows = judge_sweep.table(times, world)
     measured: dict[str, Any] = {"world": world, "sweep": rows, "best_gbs": max(row["busbw_gbs"] for row in rows)}
     pairs = {}
-    if world > 2:
+    if world > 2 and ctx.framework == "torch":
         answers, trouble = run_group(
             ctx,
             world,

@@ -103,7 +103,7 @@ def run_main(args: argparse.Namespace) -> int:
     from .profiles import BadProfile, load_profile
     from .registry import FRAMEWORKS, all_checks
     from .report import human, progress
-    from .runner import Options, Run
+    from .runner import CANNOT_TELL, NoRoom, Options, Run
 
     try:
         profile = load_profile(args.profile, all_checks(), args.profile_file)
@@ -150,6 +150,9 @@ def run_main(args: argparse.Namespace) -> int:
     except BadProfile as error:
         print(f"gpuimg-suite: {error}", file=sys.stderr)
         return 2
+    except NoRoom as error:
+        print(f"gpuimg-suite: {error}", file=sys.stderr)
+        return CANNOT_TELL
     except KeyboardInterrupt:
         print("gpuimg-suite: interrupted; nothing was written", file=sys.stderr)
         return 130

@@ -121,8 +121,16 @@ def _time_torch(t: Any, dist: Any, size: int, iterations: int, device: Any, grou
     for _ in range(5):
         dist.all_reduce(data, group=group)
         data.mul_(0.5)
-    t.cuda.synchronize()
     times = []
+    if device.type == "cpu":
+        for _ in range(iterations):
+            dist.barrier(group=group)
+            clock = time.perf_counter()
+            dist.all_reduce(data, group=group)
+            times.append(time.perf_counter() - clock)
+            data.mul_(0.25)
+        return times
+    t.cuda.synchronize()
     for _ in range(iterations):
         start, end = t.cuda.Event(enable_timing=True), t.cuda.Event(enable_timing=True)
         dist.barrier(group=group)
@@ -253,9 +261,117 @@ def paddlepaddle(job: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def tensorflow(job: dict[str, Any]) -> dict[str, Any]:
+    """A worker of tf.distribute.MultiWorkerMirroredStrategy (one GPU each; on the CPU its ring over gRPC)."""
+    import json
+
+    rank, world, gpu = job["rank"], job["world"], job["gpu"]
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1" if gpu is None else str(gpu)
+    workers = [f"127.0.0.1:{port}" for port in job["ports"]]
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+    import tensorflow as tf
+
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kinds.RING if gpu is None else kinds.NCCL)
+    for device in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(device, True)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    # tensors are made inside the replica: only there they have a device that the collective can aim at
+    def reduce(values: list[float]) -> Any:
+        x = tf.constant(values, tf.float32)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    def gather(values: list[float]) -> Any:
+        x = tf.constant(values, tf.float32)
+        return tf.distribute.get_replica_context().all_gather(x, axis=0)
+
+    def reduce_ones(count: int) -> Any:
+        x = tf.ones([count], tf.float32)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    answer: dict[str, Any] = {"backend": job["backend"], "rank": rank, "replicas": strategy.num_replicas_in_sync}
+    if job["task"] == "exact":
+        mine = contribution(rank)
+        total = tf.function(lambda: strategy.run(reduce, args=(mine,)))()
+        everyone = tf.function(lambda: strategy.run(gather, args=(mine,)))()
+        got = {"all_reduce": total.numpy().tolist(), "all_gather": everyone.numpy().tolist()}
+        answer["results"] = compare(world, got)
+    elif job["task"] == "sweep":
+        answer["times"] = {}
+        for size in job["sizes"]:
+            step = tf.function(lambda n=size // 4: strategy.run(reduce_ones, args=(n,)))
+            for _ in range(3):
+                float(step()[0])
+            times = []
+            for _ in range(job["iterations"]):
+                clock = time.perf_counter()
+                float(step()[0])
+                times.append(time.perf_counter() - clock)
+            answer["times"][str(size)] = times
+    else:
+        answer["pairs"] = {}
+    return answer
+
+
+def cupy(job: dict[str, Any]) -> dict[str, Any]:
+    """A rank of cupyx.distributed (NCCL; it has no CPU side)."""
+    rank, world, gpu = job["rank"], job["world"], job["gpu"]
+    if gpu is None:
+        return {"unavailable": "cupyx.distributed works on GPUs only"}
+    import cupy as cp
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        return {"unavailable": "this CuPy has no NCCL"}
+    from cupyx.distributed import init_process_group  # type: ignore[import-not-found,unused-ignore]
+
+    host, port = job["rendezvous"].rsplit(":", 1)
+    cp.cuda.Device(gpu).use()
+    group = init_process_group(world, rank, host=host, port=int(port))
+    answer: dict[str, Any] = {"backend": "nccl", "rank": rank, "nccl": nccl.get_version()}
+    mine = cp.asarray(contribution(rank), dtype=cp.float32)
+    if job["task"] == "exact":
+        total, everyone, first = cp.zeros_like(mine), cp.zeros((world, COUNT), cp.float32), mine.copy()
+        group.all_reduce(mine, total)
+        group.all_gather(mine, everyone, COUNT)
+        group.broadcast(first, 0)
+        cp.cuda.Device().synchronize()
+        answer["results"] = compare(
+            world,
+            {
+                "all_reduce": total.tolist(),
+                "all_gather": everyone.reshape(-1).tolist(),
+                "broadcast": first.tolist(),
+            },
+        )
+    elif job["task"] == "sweep":
+        answer["times"] = {}
+        for size in job["sizes"]:
+            data, out = cp.ones(size // 4, cp.float32), cp.zeros(size // 4, cp.float32)
+            for _ in range(5):
+                group.all_reduce(data, out)
+            cp.cuda.Device().synchronize()
+            times = []
+            for _ in range(job["iterations"]):
+                start, end = cp.cuda.Event(), cp.cuda.Event()
+                start.record()
+                group.all_reduce(data, out)
+                end.record()
+                end.synchronize()
+                times.append(cp.cuda.get_elapsed_time(start, end) / 1e3)
+            answer["times"][str(size)] = times
+    else:
+        answer["pairs"] = {}
+    group.stop()
+    return answer
+
+
 WORKERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "torch": torch,
     "jax": jax,
+    "tensorflow": tensorflow,
     "paddlepaddle": paddlepaddle,
+    "cupy": cupy,
 }
 """Adapter name → its rank."""

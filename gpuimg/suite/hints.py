@@ -41,6 +41,14 @@ TRAPS = (
         "pytorch#167244, pytorch#149845, vllm#19906",
     ),
     Trap(
+        "cpu-build",
+        r"not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_|not compiled with CUDA|"
+        r"is not compiled with GPU|NotFoundError.*not compiled with GPU",
+        "this is a CPU-only build of the framework",
+        "install the CUDA build (see gpuimg resolve), or limit the run with --device cpu",
+        "torch._C, paddle.base",
+    ),
+    Trap(
         "driver-too-old",
         r"driver version is insufficient|NVIDIA driver on your system is too old|cudaErrorInsufficientDriver",
         "the driver is older than the wheel_cuda needs",

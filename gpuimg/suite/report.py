@@ -13,7 +13,7 @@ def progress(value: dict[str, Any], stream: TextIO) -> None:
     if value["line"] == "check":
         text = f"{MARKS[value['status']]} {value['id']:24} {value['seconds']:6.1f} s"
         if value["status"] != "pass" and value.get("reason"):
-            text += f"  {value['reason'][:90]}"
+            text += f"  {' '.join(str(value['reason']).split())[:90]}"
         stream.write(text.encode(stream.encoding or "ascii", "replace").decode(stream.encoding or "ascii") + "\n")
         stream.flush()
 
@@ -34,7 +34,9 @@ def human(environment: dict[str, Any], checks: Iterable[dict[str, Any]], summary
     ]
     bad = [row for row in rows if row["status"] in ("fail", "error")]
     for row in bad:
-        lines.append(f"  {row['id']}{'' if row['required'] else ' (optional)'}: {row.get('reason')}")
+        lines.append(
+            f"  {row['id']}{'' if row['required'] else ' (optional)'}: {' '.join(str(row.get('reason')).split())}"
+        )
         if row.get("hint"):
             lines.append(f"      do: {row['hint']}")
     if summary["verdict"] == "cannot-tell":

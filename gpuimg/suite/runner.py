@@ -258,6 +258,20 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class NoRoom(RuntimeError):
+    """There is nowhere to write; the message says what to do."""
+
+
+def work_folder() -> str:
+    """A new temporary folder: where Python finds one, else in /dev/shm (a read-only root file system). NoRoom if none."""
+    for base in (None, "/dev/shm"):
+        try:
+            return tempfile.mkdtemp(prefix="gpuimg-suite-", dir=base)
+        except OSError:
+            continue
+    raise NoRoom("no folder can be written here; start the container with --tmpfs /tmp, or set TMPDIR")
+
+
 class Run:
     """One run of the suite; ``lines`` is the document so far."""
 
@@ -269,7 +283,7 @@ class Run:
         self.environment: dict[str, Any] = {}
         self.emit = emit or (lambda value: None)
         self.started = time.time()
-        self.workdir = tempfile.mkdtemp(prefix="gpuimg-suite-")
+        self.workdir = work_folder()
         self.framework: str | None = None
         self.device = "cpu"
         self.samples: str | None = None
