@@ -101,7 +101,7 @@ def _print_builds(rows: list[dict[str, Any]], *, detailed: bool) -> None:
     for column in ("version", "machine", "build", "wheel_cuda", "cuDNN", "Python", "code for", "how"):
         table.add_column(column)
     for row in rows:
-        label = row["local"] or row["extra"] or ("default" if row["default"] else row["index"])
+        label = row["extra"] or row["local"] or ("default" if row["default"] else row["index"])
         cuda = row["wheel_cuda"] or ("none: CPU" if row["device"] == "cpu" else "not known")
         pythons: list[str] = list(row["pythons"] or ())
         span = " to ".join(dict.fromkeys([*pythons[:1], *pythons[-1:]])) or "not known"
@@ -119,7 +119,7 @@ def _print_builds(rows: list[dict[str, Any]], *, detailed: bool) -> None:
     if not detailed:
         return
     for row in rows:
-        label = row["local"] or row["extra"] or row["machine"]
+        label = row["extra"] or row["local"] or row["machine"]
         out.print(f"{label}: {row['source']}", markup=False)
         if row["index_url"]:
             out.print(f"  index: {row['index_url']}", markup=False)
