@@ -1,42 +1,15 @@
-"""Command line of the suite: ``python3 gpuimg-suite.pyz [--profile P] …``; also how it starts its own children."""
+"""Command line of the suite: ``python3 gpuimg-suite.pyz [--profile P] …``."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
-import traceback
 from typing import Any
 
 from . import SUITE_VERSION
-
-
-def honour_pythonpath() -> None:
-    """Put PYTHONPATH's folders on sys.path although we run with ``-E``: the image's user would import from there."""
-    if sys.flags.ignore_environment:
-        folders = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-        sys.path[1:1] = [p for p in folders if p not in sys.path]
-
-
-def call_main(function: str, result: str) -> int:
-    """``--call module:function RESULT``: one function of this package with a JSON argument from stdin."""
-    module, _, name = function.partition(":")
-    argument = json.loads(sys.stdin.buffer.read().decode("utf-8"))
-    answer: dict[str, Any]
-    try:
-        answer = {"value": getattr(importlib.import_module("." + module, __package__), name)(argument)}
-        code = 0
-    except Exception as error:
-        traceback.print_exc()
-        answer, code = {"error": f"{type(error).__name__}: {error}"[:2000]}, 1
-    from .framing import dumps
-
-    with open(result + ".part", "w", encoding="utf-8") as file:
-        file.write(dumps(answer))
-    os.replace(result + ".part", result)
-    return code
+from .child import honour_pythonpath
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,9 +33,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--timeout-scale", type=float, default=1.0, metavar="X", help="multiply every time limit")
     p.add_argument("--list", action="store_true", help="print the checks and profiles and end")
     p.add_argument("--version", action="version", version=SUITE_VERSION)
-    p.add_argument("--one", help=argparse.SUPPRESS)
-    p.add_argument("--fds", help=argparse.SUPPRESS)
-    p.add_argument("--call", nargs=2, help=argparse.SUPPRESS)
     return p
 
 
@@ -88,14 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     args = parser().parse_args(argv)
     honour_pythonpath()
-    if args.one:
-        from .runner import child_main
-
-        read_fd, write_fd = (int(n) for n in args.fds.split(","))
-        child_main(read_fd, write_fd)
-        return 0
-    if args.call:
-        return call_main(*args.call)
     return run_main(args)
 
 

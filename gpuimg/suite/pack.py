@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -61,3 +62,16 @@ def build_zipapp(path: str | os.PathLike[str]) -> str:
     temporary.chmod(0o755)
     os.replace(str(temporary), str(target))
     return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def main(argv: list[str]) -> int:
+    """``python -m gpuimg.suite.pack FILE``: write the zipapp, print its digest."""
+    if len(argv) != 1:
+        print("usage: python -m gpuimg.suite.pack FILE", file=sys.stderr)
+        return 2
+    print(f"{argv[0]} {build_zipapp(argv[0])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

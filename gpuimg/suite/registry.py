@@ -37,14 +37,16 @@ import contextlib
 import importlib
 import json
 import os
-import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import random
+    import subprocess
 
 PASS, FAIL, SKIP, ERROR = "pass", "fail", "skip", "error"
 
@@ -270,6 +272,8 @@ class Context:
     @property
     def rng(self) -> random.Random:
         """A fresh generator from :attr:`seed`; the same on every call."""
+        import random
+
         return random.Random(self.seed)
 
     @property
@@ -331,7 +335,9 @@ class Context:
         For "load it again in a process that never saw the original" and for ranks of a process group. The function
         takes the argument and returns a JSON value. It stays in this check's process group, so it dies with it.
         """
-        from .runner import interpreter_argv
+        import subprocess
+
+        from .child import interpreter_argv
 
         result = self.workdir / f"fresh-{os.getpid()}-{time.monotonic_ns()}.json"
         argv = [*interpreter_argv(), "--call", function, str(result)]
@@ -371,6 +377,8 @@ class Fresh:
 
     def wait(self, timeout: float) -> Any:
         """Its JSON value. RuntimeError when it failed, TimeoutError (and it is killed) when it takes too long."""
+        import subprocess
+
         try:
             code = self.process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:

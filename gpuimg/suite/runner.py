@@ -5,28 +5,25 @@ Flow: facts of the environment → choice of checks → for each: spawn, wait, j
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from . import SUITE_VERSION
+from .child import _UNPACKED, child_main, interpreter_argv, package_root, unpack
 from .document import SCHEMA, seal, write_line
 from .framing import frame, unframe
 from .hints import SIGNAL_HINTS, find_trap, hint_for
 from .profiles import Profile
-from .registry import ERROR, FAIL, PASS, SKIP, Check, Context, Outcome, all_checks, failed, load_check, skipped
+from .registry import ERROR, FAIL, PASS, SKIP, Check, Outcome, all_checks, failed, skipped
 from .supervise import Finished, become_reaper, run_supervised
 
 PASSED, FAILED, BAD_INPUT, CANNOT_TELL = 0, 1, 2, 3
@@ -55,43 +52,6 @@ class Options:
     """Passed to checks as ``ctx.options``."""
 
 
-_UNPACKED: list[str] = []
-
-
-def unpack(folder: str) -> None:
-    """When we run from a zipapp, unpack it there for our children: they then share one compiled copy of each module."""
-    import zipfile
-
-    path, _ = package_root()
-    if os.path.isfile(path):
-        with zipfile.ZipFile(path) as archive:
-            archive.extractall(folder)
-        _UNPACKED[:] = [folder]
-
-
-def package_root() -> tuple[str, str]:
-    """``(path, package)``: what to put on sys.path, and under which name this package is found there."""
-    package = __package__ or "gpuimg.suite"
-    if _UNPACKED:
-        return _UNPACKED[0], package
-    path = os.path.dirname(os.path.abspath(__file__))
-    for _ in package.split("."):
-        path = os.path.dirname(path)
-    return path, package
-
-
-def interpreter_argv() -> list[str]:
-    """Command that starts this package in a fresh interpreter: same one, ``-E`` (and ``-s`` where we have it).
-
-    ``-E`` keeps PYTHONSTARTUP and the like out; PYTHONPATH is put back by :func:`.cli.main`, because what an image's
-    user would import is what has to be tested.
-    """
-    path, package = package_root()
-    flags = ["-E"] + (["-s"] if sys.flags.no_user_site else [])
-    code = f"import sys; sys.path[0:1] = [{path!r}]; from {package}.cli import main; sys.exit(main())"
-    return [sys.executable or "python3", *flags, "-c", code]
-
-
 def suite_digest() -> str:
     """SHA-256 of the zipapp we run from, or over the package's files in order: names the suite's exact code."""
     import hashlib
@@ -103,72 +63,6 @@ def suite_digest() -> str:
     from .pack import source_digest
 
     return source_digest()
-
-
-# --- the side of the check ----------------------------------------------------------------------------------------
-
-
-def perform(check: Check, ctx: Context) -> dict[str, Any]:
-    """Call the check and turn what comes back, or what is raised, into a plain result."""
-    try:
-        outcome = check.fn(ctx)
-        if not isinstance(outcome, Outcome):
-            outcome = Outcome(ERROR, reason=f"the check returned {type(outcome).__name__} and no outcome")
-    except MemoryError:
-        outcome = Outcome(
-            FAIL,
-            reason="MemoryError: the memory limit was reached",
-            hint="give the container more memory (docker run --memory), or a smaller batch",
-        )
-    except (Exception, SystemExit) as error:
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        with contextlib.suppress(OSError, ValueError):  # the check may have closed it
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        brief = f"{type(error).__name__}: {error}"[:800]
-        outcome = Outcome(ERROR, reason=brief, hint=getattr(error, "hint", None) or hint_for(text))
-    return {**asdict(outcome), "windows": ctx.busy_windows}
-
-
-def child_main(read_fd: int, write_fd: int) -> None:
-    """In the process of a check: read the order and the key, work, answer under the key."""
-    os.set_inheritable(read_fd, False)
-    os.set_inheritable(write_fd, False)
-    data = b""
-    while True:
-        piece = os.read(read_fd, 65536)
-        if not piece:
-            break
-        data += piece
-    os.close(read_fd)
-    order = json.loads(data.decode("utf-8"))
-    key = bytes.fromhex(order.pop("key"))
-    started = time.monotonic()
-    ctx = Context(
-        check_id=order["check"],
-        profile=order["profile"],
-        floors=order["floors"],
-        framework=order["framework"],
-        device=order["device"],
-        workdir=Path(order["workdir"]),
-        nonce=order["nonce"],
-        deadline=started + order["timeout"],
-        facts=order["facts"],
-        options=order["options"],
-        earlier=order["earlier"],
-        samples=order["samples"],
-    )
-    os.chdir(str(ctx.workdir))
-    check = load_check(order["check"], order["module"])
-    startup = max(0.0, time.time() - order["spawned"])
-    result = {**perform(check, ctx), "startup_seconds": round(startup, 3)}
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    view = memoryview(frame(key, result))
-    while view:
-        view = view[os.write(write_fd, view) :]
-    os.close(write_fd)
 
 
 # --- the side of the runner ---------------------------------------------------------------------------------------
@@ -263,7 +157,7 @@ class NoRoom(RuntimeError):
 
 
 def work_folder() -> str:
-    """A new temporary folder: where Python finds one, else in /dev/shm (a read-only root file system). NoRoom if none."""
+    """A new temporary folder: where Python finds one, else in /dev/shm (read-only containers). NoRoom if none."""
     for base in (None, "/dev/shm"):
         try:
             return tempfile.mkdtemp(prefix="gpuimg-suite-", dir=base)
@@ -421,7 +315,7 @@ class Run:
         def fresh(read_fd: int, write_fd: int) -> None:
             os.set_inheritable(read_fd, True)
             os.set_inheritable(write_fd, True)
-            argv = [*interpreter_argv(), "--one", check.id, "--fds", f"{read_fd},{write_fd}"]
+            argv = [*interpreter_argv(), "--one", f"{read_fd},{write_fd}"]
             os.execvp(argv[0], argv)
 
         try:

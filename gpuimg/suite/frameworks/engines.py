@@ -14,8 +14,6 @@ import struct
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +268,9 @@ def _blocks_in_use(engine: Any) -> int | None:
 
 def serve(ctx: Context, folder: Path) -> dict[str, Any]:
     """Start the OpenAI server on a free port, ask for one completion, stop it. RuntimeError says what went wrong."""
+    import urllib.error  # here: every check pays for what this module imports
+    import urllib.request
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
