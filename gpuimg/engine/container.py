@@ -84,16 +84,17 @@ class Limits:
     cpus: float | None = None
 
 
-def default_limits() -> Limits:
-    """Memory 95 % of the machine, /dev/shm and /tmp at most half of it each (both count as memory when used)."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
+def default_limits(memory: int | None = None) -> Limits:
+    """Memory 95 % of the engine's machine (``memory`` bytes), /dev/shm a quarter and /tmp half of it at most.
+
+    Both count as memory only as far as they are filled.
+    """
+    if not memory:
         return Limits()
     return Limits(
-        memory=int(total * 0.95),
-        shm=min(max(_GIB, total // 4), 64 * _GIB),
-        tmp=min(max(_GIB, total // 2), 64 * _GIB),
+        memory=int(memory * 0.95),
+        shm=min(max(_GIB, memory // 4), 64 * _GIB),
+        tmp=min(max(_GIB, memory // 2), 64 * _GIB),
     )
 
 

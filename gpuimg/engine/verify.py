@@ -136,8 +136,9 @@ def run_suite(
                 return _nothing_ran(image, access, choice, wanted, extra, network)
             target, python = found
             progress({"event": "status", "text": f"no Python in the image: checking the host with {target.reference}"})
+        allowed = limits or default_limits(int(engine.info().get("MemTotal") or 0))
         return _run(
-            engine, image, target, python, access, choice, wanted, network, limits or default_limits(), run_id, extra,
+            engine, image, target, python, access, choice, wanted, network, allowed, run_id, extra,
             progress,
         )  # fmt: skip
 
