@@ -22,9 +22,13 @@ MARKS = {"no": ("✗", "red"), "unknown": ("?", "yellow"), "warn": ("!", "yellow
 def show(answer: Answer) -> None:
     """Verdict line, findings, what is missing, what runs instead."""
     text, style = WORDS[answer.verdict]
-    what = ", ".join(f"{name} {version}" for name, version in answer.requirement.items()) or answer.chosen.get("base", "")
+    what = ", ".join(f"{name} {version}" for name, version in answer.requirement.items()) or answer.chosen.get(
+        "base", ""
+    )
     where = ", ".join(_gpu(g) for g in answer.host["gpus"])
-    driver = answer.host.get("driver") or (answer.host.get("driver_cuda") and f"driver_cuda {answer.host['driver_cuda']}")
+    driver = answer.host.get("driver") or (
+        answer.host.get("driver_cuda") and f"driver_cuda {answer.host['driver_cuda']}"
+    )
     place = " on ".join(p for p in (what, where) if p) + (f", driver {driver}" if driver else "")
     out.print(f"[{style}]{text}[/]  {_safe(place)}")
     for one in answer.per_gpu if len(answer.per_gpu) > 1 else ():
@@ -49,7 +53,13 @@ def advice(entry: dict[str, Any]) -> str:
     """One piece of advice in a line."""
     wanted = " ".join(f"{n}=={v}" for n, v in (entry.get("requirement") or {}).items())
     bits = [wanted] if wanted else []
-    for key, text in (("wheel_cuda", "wheel_cuda"), ("python", "Python"), ("index_url", "from"), ("base", "on"), ("driver", "driver")):
+    for key, text in (
+        ("wheel_cuda", "wheel_cuda"),
+        ("python", "Python"),
+        ("index_url", "from"),
+        ("base", "on"),
+        ("driver", "driver"),
+    ):
         if entry.get(key):
             bits.append(f"{text} {entry[key]}")
     return ", ".join(bits) + (f": {entry['why']}" if entry.get("why") else "")

@@ -8,7 +8,8 @@ from gpuimg.errors import BadInput, EnvironmentFault
 
 
 def inspect_image(reference: str) -> dict[str, Any]:
-    """{'Labels': {…}, 'Env': {…}} of a local image. Raises EnvironmentFault without an engine, BadInput without the image."""
+    """{'Labels': {…}, 'Env': {…}} of a local image. Raises EnvironmentFault without an engine, BadInput without
+    the image."""
     import docker
     from docker.errors import DockerException, ImageNotFound, NotFound
 

@@ -22,7 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
     click.option(
-        "-r", "files", multiple=True, metavar="FILE", help="requirements.txt, pyproject.toml, environment.yml, lock file."
+        "-r",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="requirements.txt, pyproject.toml, environment.yml, lock file.",
     ),
     click.option("--dockerfile", metavar="FILE", help="Its base and install steps."),
     click.option("--base", metavar="REF", help="Base image: nvidia/cuda:12.4.1-base-ubuntu22.04 …"),
@@ -69,7 +73,9 @@ def build_question(
     from gpuimg.knowledge.situation import Question
 
     if not (requirements or files or dockerfile or base or image):
-        raise BadInput("nothing to judge: give a requirement (torch==2.5.1), -r FILE, --dockerfile FILE, --base or --image")
+        raise BadInput(
+            "nothing to judge: give a requirement (torch==2.5.1), -r FILE, --dockerfile FILE, --base or --image"
+        )
     check_version("--driver", driver, "550.54.14")
     check_version("--driver-cuda", driver_cuda, "12.4")
     check_version("--glibc", glibc, "2.31")
@@ -77,10 +83,20 @@ def build_question(
         raise BadInput.at("--os", None, f"unknown system {os_name!r}", allowed=tuple(knowledge.oses), value=os_name)
     asked = tuple(parse_requirement(text, aliases=knowledge.aliases) for text in join_arguments(requirements))
     return Question(
-        requirements=asked, needs=read_project(files, dockerfile), gpus=gpus, host=read_host(host_file), driver=clean(driver),
-        driver_cuda=clean(driver_cuda), base=base, image=read_built(image, knowledge) if image else None, python=python, os=os_name,
-        glibc=glibc, machine=machine, runtime=runtime,  # type: ignore[arg-type]
-    )  # fmt: skip
+        requirements=asked,
+        needs=read_project(files, dockerfile),
+        gpus=gpus,
+        host=read_host(host_file),
+        driver=clean(driver),
+        driver_cuda=clean(driver_cuda),
+        base=base,
+        image=read_built(image, knowledge) if image else None,
+        python=python,
+        os=os_name,
+        glibc=glibc,
+        machine=machine,
+        runtime=runtime,  # type: ignore[arg-type]
+    )
 
 
 def clean(version: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """Will it run there? ``answer(question)`` → ``Answer``: the verdict first, every reason, and what runs instead.
 
-All blockers are named together. A fact nobody gave is asked for only where it would decide: without a card or a driver the
+All blockers are named together. A fact nobody gave is asked for only where it would decide: without a card or a
+driver the
 rules are run over every card that could be meant, and when all give the same answer that is the answer.
 """
 
@@ -81,10 +82,15 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "verdict": self.verdict, "requirement": self.requirement, "host": self.host, "chosen": self.chosen,
-            "per_gpu": list(self.per_gpu), "findings": [f.to_json() for f in self.findings], "missing": list(self.missing),
+            "verdict": self.verdict,
+            "requirement": self.requirement,
+            "host": self.host,
+            "chosen": self.chosen,
+            "per_gpu": list(self.per_gpu),
+            "findings": [f.to_json() for f in self.findings],
+            "missing": list(self.missing),
             "instead": list(self.instead),
-        }  # fmt: skip
+        }
 
 
 def answer(question: Question, knowledge: Knowledge) -> Answer:
@@ -105,10 +111,17 @@ def answer(question: Question, knowledge: Knowledge) -> Answer:
             if one.finding.verdict == "unknown":
                 missing.extend(m for m in one.missing if m not in missing)
     return Answer(
-        verdict=judged.verdict, requirement=_asked(situation), host=_host(situation, knowledge),
-        chosen=chosen_of(judged, situation, knowledge), per_gpu=tuple(_per_gpu(c, v) for c, v in judged.per_gpu),
-        findings=_unique(findings), missing=tuple(missing), instead=instead, evaluations=judged.evaluations, situation=situation,
-    )  # fmt: skip
+        verdict=judged.verdict,
+        requirement=_asked(situation),
+        host=_host(situation, knowledge),
+        chosen=chosen_of(judged, situation, knowledge),
+        per_gpu=tuple(_per_gpu(c, v) for c, v in judged.per_gpu),
+        findings=_unique(findings),
+        missing=tuple(missing),
+        instead=instead,
+        evaluations=judged.evaluations,
+        situation=situation,
+    )
 
 
 def judge(situation: Situation, knowledge: Knowledge) -> Judged:
@@ -173,7 +186,7 @@ def judge_for_card(
     notes = tuple(outcome("gpu-name", "warn", n, "card table", gpu=card.name) for n in card.notes if "modified" in n)
     if card.foreign is not None:
         return tuple(judge_server(card, None, situation.driver, knowledge))
-    options = [c for c in candidates_of(card, knowledge)]
+    options = list(candidates_of(card, knowledge))
     if not options:
         near = f"; nearest: {', '.join(card.nearest)}" if card.nearest else ""
         return (
@@ -223,9 +236,12 @@ def _any_card(situation: Situation, evaluations: Sequence[Evaluation], knowledge
             continue
         for centre, brand in ((True, "tesla"), (False, "geforce")):
             card = Card(
-                text="", name=f"a card of compute capability {capability}", compute_capability=capability, data_centre=centre,
+                text="",
+                name=f"a card of compute capability {capability}",
+                compute_capability=capability,
+                data_centre=centre,
                 brand=brand,
-            )  # fmt: skip
+            )
             outcomes = _with_capability(card, capability, situation, evaluations, knowledge)
             results.append((combine([*outcomes, _ran(card)]), outcomes))
     verdicts = {v for v, _ in results}
@@ -369,7 +385,7 @@ def pick(
     for build in alternatives:
         other = evaluate(wanted, build, situation, knowledge)
         found = verdict_of(other, situation, knowledge)
-        if RANK[found] < RANK[best_verdict] and not (found == "unknown"):
+        if RANK[found] < RANK[best_verdict] and found != "unknown":
             best, best_verdict = other, found
             if found == "fits" or RANK[verdict] >= RANK["unknown"]:
                 break
@@ -378,10 +394,14 @@ def pick(
     if version_key(best.build.version) == version_key(own.version):
         return best, []
     said = outcome(
-        "pip-pick", "warn", f"pip itself would take {describe(own)}, which "
-        + ("does not run there" if verdict == "does-not-fit" else f"is '{verdict}' there") + f"; {describe(best.build)} does: pin it",
-        own.source, fix=f"{name}=={best.build.version}",
-    )  # fmt: skip
+        "pip-pick",
+        "warn",
+        f"pip itself would take {describe(own)}, which "
+        + ("does not run there" if verdict == "does-not-fit" else f"is '{verdict}' there")
+        + f"; {describe(best.build)} does: pin it",
+        own.source,
+        fix=f"{name}=={best.build.version}",
+    )
     return best, [said]
 
 
@@ -417,10 +437,13 @@ def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge) -> list[Outco
             return [outcome("wheel", "no", choice.problem, choice.no_such_build[0].source)]
         return [
             outcome(
-                "wheel", "no", f"{text_of(requirement)}: there is no such build; what exists: {have}", choice.no_such_build[0].source,
+                "wheel",
+                "no",
+                f"{text_of(requirement)}: there is no such build; what exists: {have}",
+                choice.no_such_build[0].source,
                 fix="take one of the builds that exist",
             )
-        ]  # fmt: skip
+        ]
     if wanted.origin in {"file", "conda"} and not knowledge.builds(requirement.name):
         return []
     if wanted.origin == "image":
@@ -430,10 +453,13 @@ def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge) -> list[Outco
     what = "newer than the data" if choice.newer else "not known"
     return [
         outcome(
-            "version", "unknown", f"{choice.problem}{near}", f"knowledge base of {knowledge.date}",
+            "version",
+            "unknown",
+            f"{choice.problem}{near}",
+            f"knowledge base of {knowledge.date}",
             missing=(f"{requirement.name}: {what}",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _implied(
@@ -492,7 +518,8 @@ def pick_python(build: Build, situation: Situation) -> str | None:
 
 
 def pick_base(build: Build, situation: Situation, knowledge: Knowledge) -> str | None:
-    """The image to build on: what was given, else a distribution (CUDA in the wheel) or cudnn-runtime (system-linked)."""
+    """The image to build on: what was given, else a distribution (CUDA in the wheel) or cudnn-runtime
+    (system-linked)."""
     if situation.base is not None:
         return situation.base.reference
     if situation.runtime == "bare":
@@ -511,10 +538,15 @@ def chosen_of(judged: Judged, situation: Situation, knowledge: Knowledge) -> dic
         return {"base": base.reference, "base_cuda": base.base_cuda} if base else {}
     build = lead.build
     found: dict[str, Any] = {
-        lead.wanted.name: build.version, "wheel_cuda": build.wheel_cuda, "python": pick_python(build, situation), "index": build.index,
-        "index_url": build.index_url, "cudnn": build.cudnn, "base": pick_base(build, situation, knowledge),
+        lead.wanted.name: build.version,
+        "wheel_cuda": build.wheel_cuda,
+        "python": pick_python(build, situation),
+        "index": build.index,
+        "index_url": build.index_url,
+        "cudnn": build.cudnn,
+        "base": pick_base(build, situation, knowledge),
         "base_cuda": situation.base.base_cuda if situation.base else None,
-    }  # fmt: skip
+    }
     if build.local:
         found["local"] = build.local
     others = {e.build.framework: describe(e.build) for e in judged.evaluations if e is not lead}
@@ -545,9 +577,12 @@ def _host(situation: Situation, knowledge: Knowledge) -> dict[str, Any]:
         gpus.append(gpu)
     driver = situation.driver
     found: dict[str, Any] = {
-        "gpus": gpus, "driver": driver.version, "driver_cuda": driver.cuda or newest_cuda(driver, knowledge),
-        "machine": situation.machine, "runtime": situation.runtime,
-    }  # fmt: skip
+        "gpus": gpus,
+        "driver": driver.version,
+        "driver_cuda": driver.cuda or newest_cuda(driver, knowledge),
+        "machine": situation.machine,
+        "runtime": situation.runtime,
+    }
     for name, value in (("os", situation.os), ("glibc", situation.glibc), ("python", situation.python)):
         if value is not None:
             found[name] = value

@@ -18,9 +18,66 @@ from gpuimg.knowledge.tables import GpuModel
 from gpuimg.nouns import Gpu
 
 _NOISE = frozenset(
-    ["nvidia", "corporation", "geforce", "tesla", "graphics", "card", "cards", "gpu", "gpus", "generation", "edition", "tm", "r", "c", "the", "desktop", "board", "active", "asus", "msi", "gigabyte", "zotac", "galax", "colorful", "evga", "palit", "inno3d", "pny", "founders", "显卡", "计算卡", "张", "块", "卡", "单卡", "显存", "gddr6", "gddr6x", "gddr7", "hbm", "hbm2", "hbm2e", "hbm3", "hbm3e", "vram", "memory", "grid", "oem", "lhr", "with", "server", "nvlink", "workstation", "aic"]
+    [
+        "nvidia",
+        "corporation",
+        "geforce",
+        "tesla",
+        "graphics",
+        "card",
+        "cards",
+        "gpu",
+        "gpus",
+        "generation",
+        "edition",
+        "tm",
+        "r",
+        "c",
+        "the",
+        "desktop",
+        "board",
+        "active",
+        "asus",
+        "msi",
+        "gigabyte",
+        "zotac",
+        "galax",
+        "colorful",
+        "evga",
+        "palit",
+        "inno3d",
+        "pny",
+        "founders",
+        "显卡",
+        "计算卡",
+        "张",
+        "块",
+        "卡",
+        "单卡",
+        "显存",
+        "gddr6",
+        "gddr6x",
+        "gddr7",
+        "hbm",
+        "hbm2",
+        "hbm2e",
+        "hbm3",
+        "hbm3e",
+        "vram",
+        "memory",
+        "grid",
+        "oem",
+        "lhr",
+        "with",
+        "server",
+        "nvlink",
+        "workstation",
+        "aic",
+    ]
 )
-_VARIANTS = frozenset(["ti", "super", "d", "laptop", "ada", "pro", "blackwell", "max-q", "le", "dd", "v2", "sff", "nvl", "boost", "lx"])
+_VARIANTS = frozenset(
+    ["ti", "super", "d", "laptop", "ada", "pro", "blackwell", "max-q", "le", "dd", "v2", "sff", "nvl", "boost", "lx"]
+)
 """Words that make it another card when the question lacks them."""
 _MEMORY = re.compile(r"(?<![\w.])(\d{1,3})\s*(?:g|gb|gib)(?![\w.])")
 _MIG = re.compile(r"(?:mig[ -]?)?\b(\d+g\.\d+gb(?:\+me)?)")
@@ -29,7 +86,8 @@ _VGPU = re.compile(r"^(?:nvidia |grid )*([a-z0-9 ]*?[a-z]\d+\w*|rtx ?\d+)-(\d+)(
 
 @dataclass(frozen=True)
 class Card:
-    """What a written name says. ``compute_capability`` None: not known, ``problem`` says why, ``nearest`` what is close."""
+    """What a written name says. ``compute_capability`` None: not known, ``problem`` says why, ``nearest`` what is
+    close."""
 
     text: str
     name: str
@@ -125,9 +183,10 @@ def identify(text: str, knowledge: Knowledge, *, memory_mib: int | None = None, 
         known = {m.compute_capability for m in knowledge.gpus} | {a.compute_capability for a in knowledge.architectures}
         if capability not in known:
             return replace(
-                given, problem=f"no NVIDIA architecture has compute capability {capability}",
+                given,
+                problem=f"no NVIDIA architecture has compute capability {capability}",
                 nearest=tuple(difflib.get_close_matches(capability, sorted(known), n=3)),
-            )  # fmt: skip
+            )
         return replace(given, name=f"compute capability {capability}", compute_capability=capability)
     foreign = _foreign(plain, knowledge)
     if foreign is not None:
@@ -142,10 +201,15 @@ def identify(text: str, knowledge: Knowledge, *, memory_mib: int | None = None, 
         trimmed = re.sub(r"(?<=\d)[dx]$", "", base) if base not in {"a100x", "a30x"} else base
         inner = identify(trimmed, knowledge)
         return replace(
-            inner, text=text, name=text.strip(), count=count, model=None, vgpu=f"{vgpu[2]}{vgpu[3].upper()}",
+            inner,
+            text=text,
+            name=text.strip(),
+            count=count,
+            model=None,
+            vgpu=f"{vgpu[2]}{vgpu[3].upper()}",
             brand={"q": "vws", "c": "vcs", "b": "vpc", "a": "vapps", "v": "cloudgaming"}[vgpu[3]],
             memory_mib=int(vgpu[2]) * 1024,
-        )  # fmt: skip
+        )
     if "..." in plain or "…" in plain:
         return _cut_off(given, re.split(r"\.\.\.|…", plain)[0], memory_mib, power_w, knowledge)
     size = _MEMORY.search(plain)
@@ -204,17 +268,26 @@ def _agree(given: Card, found: list[GpuModel], notes: tuple[str, ...]) -> Card:
     if len(capabilities) > 1:
         names = tuple(dict.fromkeys(m.name for m in found))[:5]
         return replace(
-            given, models=names, nearest=names,
-            problem=f"{given.text.strip()!r} may be any of: {', '.join(f'{m.name} ({m.compute_capability})' for m in found[:5])}",
-        )  # fmt: skip
+            given,
+            models=names,
+            nearest=names,
+            problem=f"{given.text.strip()!r} may be any of: "
+            + ", ".join(f"{m.name} ({m.compute_capability})" for m in found[:5]),
+        )
     first = found[0]
     brands, centres = {m.brand for m in found}, {m.data_centre for m in found}
     return replace(
-        given, name=first.name if len(found) == 1 else given.name, compute_capability=first.compute_capability,
-        model=first if len(found) == 1 else None, models=tuple(m.name for m in found),
-        data_centre=first.data_centre if len(centres) == 1 else None, brand=first.brand if len(brands) == 1 else None,
-        memory_mib=given.memory_mib or (first.memory_mib if len(found) == 1 else None), notes=notes, source=first.source,
-    )  # fmt: skip
+        given,
+        name=first.name if len(found) == 1 else given.name,
+        compute_capability=first.compute_capability,
+        model=first if len(found) == 1 else None,
+        models=tuple(m.name for m in found),
+        data_centre=first.data_centre if len(centres) == 1 else None,
+        brand=first.brand if len(brands) == 1 else None,
+        memory_mib=given.memory_mib or (first.memory_mib if len(found) == 1 else None),
+        notes=notes,
+        source=first.source,
+    )
 
 
 def _cut_off(given: Card, start: str, memory_mib: int | None, power_w: float | None, knowledge: Knowledge) -> Card:
@@ -246,10 +319,13 @@ def _cut_off(given: Card, start: str, memory_mib: int | None, power_w: float | N
 
 
 _BOARD_POWER = {
-    "980 ti": 250, "980": 165, "970": 145, "titan x": 250, "titan xp": 250, "titan v": 250, "1050 ti": 75, "1060 3gb": 120,
-    "1060 6gb": 120, "1070": 150, "1070 ti": 180, "1080": 180, "1650": 75, "1660": 120, "1660 super": 125, "1660 ti": 120,
+    "980 "
+    "ti": 250, "980": 165, "970": 145, "titan x": 250, "titan xp": 250, "titan v": 250, "1050 ti": 75, "1060 3gb": 120,
+    "1060 "
+    "6gb": 120, "1070": 150, "1070 ti": 180, "1080": 180, "1650": 75, "1660": 120, "1660 super": 125, "1660 ti": 120,
     "2060": 160, "2060 super": 175, "2070": 175, "2070 super": 215, "2080": 215, "2080 super": 250, "3050": 130,
-    "3060 ti": 200, "3070": 220, "3070 ti": 290, "4060": 115, "4060 ti": 160, "4070": 200, "4070 super": 220, "4070 ti": 285,
+    "3060 "
+    "ti": 200, "3070": 220, "3070 ti": 290, "4060": 115, "4060 ti": 160, "4070": 200, "4070 super": 220, "4070 ti": 285,
     "5060": 145, "5060 ti": 180, "5070": 250,
 }  # fmt: skip
 """Reference board power in W of cards whose row has none, to tell cut-off names apart (NVIDIA's product pages)."""

@@ -1,5 +1,6 @@
 """Image references → what they say about the image. Table first (nvidia/cuda, pytorch, tensorflow, NGC, vLLM), then the
-tag's own words, for any publisher: ``cuda11.8_cudnn8.6_tf2.12.0_torch2.1.2_py3.8``. A number nobody labelled is no fact:
+tag's own words, for any publisher: ``cuda11.8_cudnn8.6_tf2.12.0_torch2.1.2_py3.8``. A number nobody labelled is no
+fact:
 ``nvcr.io/nvidia/pytorch:23.10-py3`` holds a release month, not a CUDA version.
 """
 
@@ -57,7 +58,8 @@ _DISTRIBUTIONS = (
     (r"(?:^|/)(amazonlinux)$", "amazonlinux"), (r"(?:^|/)ubi(\d+)(?:/ubi.*|-minimal|-init)?$", "rockylinux"),
 )  # fmt: skip
 _CODENAMES = {
-    "xenial": "ubuntu16.04", "bionic": "ubuntu18.04", "focal": "ubuntu20.04", "jammy": "ubuntu22.04", "noble": "ubuntu24.04",
+    "xenial": "ubuntu16.04", "bionic": "ubuntu18.04", "focal": "ubuntu20.04", "jammy": "ubuntu22.04",
+    "noble": "ubuntu24.04",
     "stretch": "debian9", "buster": "debian10", "bullseye": "debian11", "bookworm": "debian12", "trixie": "debian13",
 }  # fmt: skip
 _PYTHON_IMAGE_OS = {"3.7": "debian12", "3.8": "debian12", "3.9": "debian13"}
@@ -108,7 +110,8 @@ def _short(repository: str) -> str:
 def _tag_os(text: str) -> str | None:
     for pattern, form in (
         (r"ubuntu[-_:]?(\d\d)\.?(04|10)", "ubuntu{0}.{1}"), (r"debian[-_:]?(\d{1,2})", "debian{0}"),
-        (r"centos[-_:]?(?:stream)?(\d)", "centos{0}"), (r"(?:rockylinux|rocky|almalinux|alma|ubi|rhel|el)[-_:]?(\d{1,2})", "rockylinux{0}"),
+        (r"centos[-_:]?(?:stream)?(\d)", "centos{0}"),
+        (r"(?:rockylinux|rocky|almalinux|alma|ubi|rhel|el)[-_:]?(\d{1,2})", "rockylinux{0}"),
         (r"(?:amazonlinux|amzn|al)[-_]?(2023|2)(?!\d)", "amazonlinux{0}"),
     ):  # fmt: skip
         found = re.search(rf"(?<![a-z]){pattern}", text)
@@ -206,12 +209,20 @@ def _cuda(facts: ImageFacts, tag: str, knowledge: Knowledge) -> ImageFacts:
     if row is not None:
         return _with_os(
             replace(
-                facts, kind="cuda", base_cuda=row.base_cuda, cudnn=row.cudnn, flavour=row.flavour, os=row.os,
-                require=row.require, compat_package=row.compat_package, deleted=row.deleted, source=row.source,
+                facts,
+                kind="cuda",
+                base_cuda=row.base_cuda,
+                cudnn=row.cudnn,
+                flavour=row.flavour,
+                os=row.os,
+                require=row.require,
+                compat_package=row.compat_package,
+                deleted=row.deleted,
+                source=row.source,
                 end_of_life=_date(row.end_of_life),
             ),
             knowledge,
-        )  # fmt: skip
+        )
     found = re.match(r"^(\d{1,2}\.\d{1,2})(\.\d+)?(?:-|$)", tag)
     if not found:
         near = [r.tag for r in knowledge.base_tags if tag and tag in r.tag][-3:]
@@ -227,13 +238,19 @@ def _cuda(facts: ImageFacts, tag: str, knowledge: Knowledge) -> ImageFacts:
             cudnn = next((r.cudnn for r in same if r.cudnn), None)
     return _with_os(
         replace(
-            facts, kind="cuda", base_cuda=base_cuda, cudnn=cudnn, flavour=flavour, os=_tag_os(tag),
-            require=_common(same) or f"cuda>={base_cuda}", compat_package=any(r.compat_package for r in same),
+            facts,
+            kind="cuda",
+            base_cuda=base_cuda,
+            cudnn=cudnn,
+            flavour=flavour,
+            os=_tag_os(tag),
+            require=_common(same) or f"cuda>={base_cuda}",
+            compat_package=any(r.compat_package for r in same),
             notes=(f"nvidia/cuda:{tag} is not among the tags known on {knowledge.date}",),
             source=same[0].source if same else "https://hub.docker.com/r/nvidia/cuda/tags",
         ),
         knowledge,
-    )  # fmt: skip
+    )
 
 
 def _date(value: str | None) -> str | None:
@@ -270,14 +287,26 @@ def _listed(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge) -> Im
 def _from_row(facts: ImageFacts, row: KnownImage, knowledge: Knowledge) -> ImageFacts:
     return _with_os(
         replace(
-            facts, kind="ngc" if row.repository.startswith("nvcr.io") else "framework", base_cuda=row.base_cuda,
-            frameworks=tuple((canonicalize_name(k), v) for k, v in row.frameworks.items()), python=row.python, os=row.os,
-            python_installed=row.python is not None, min_driver=row.min_driver, sm=row.sm, cc_min=row.cc_min, cudnn=row.cudnn,
-            end_of_life=_date(row.end_of_life), notes=row.notes, source=row.source, cpu_only=row.base_cuda is None,
-            compat_package=row.repository.startswith("nvcr.io"), flavour="devel" if "devel" in row.tag else "runtime",
+            facts,
+            kind="ngc" if row.repository.startswith("nvcr.io") else "framework",
+            base_cuda=row.base_cuda,
+            frameworks=tuple((canonicalize_name(k), v) for k, v in row.frameworks.items()),
+            python=row.python,
+            os=row.os,
+            python_installed=row.python is not None,
+            min_driver=row.min_driver,
+            sm=row.sm,
+            cc_min=row.cc_min,
+            cudnn=row.cudnn,
+            end_of_life=_date(row.end_of_life),
+            notes=row.notes,
+            source=row.source,
+            cpu_only=row.base_cuda is None,
+            compat_package=row.repository.startswith("nvcr.io"),
+            flavour="devel" if "devel" in row.tag else "runtime",
         ),
         knowledge,
-    )  # fmt: skip
+    )
 
 
 def _distribution(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge) -> ImageFacts | None:
@@ -306,21 +335,34 @@ def _distribution(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge)
         name = _tag_os(tag) or _PYTHON_IMAGE_OS.get(version[1] if version else "", "debian13")
         if "alpine" in tag:
             return replace(
-                facts, kind="distribution", python=version[1] if version else None, python_installed=True, glibc="0",
-                notes=("Alpine has musl instead of glibc: manylinux wheels do not install",), flavour="distribution",
-            )  # fmt: skip
+                facts,
+                kind="distribution",
+                python=version[1] if version else None,
+                python_installed=True,
+                glibc="0",
+                notes=("Alpine has musl instead of glibc: manylinux wheels do not install",),
+                flavour="distribution",
+            )
         return _with_os(
             replace(
-                facts, kind="distribution", os=name, python=version[1] if version else None, flavour="distribution",
-                python_installed=version is not None, source="https://hub.docker.com/_/python",
+                facts,
+                kind="distribution",
+                os=name,
+                python=version[1] if version else None,
+                flavour="distribution",
+                python_installed=version is not None,
+                source="https://hub.docker.com/_/python",
             ),
             knowledge,
-        )  # fmt: skip
+        )
     if re.search(r"(?:^|/)alpine$", short):
         return replace(
-            facts, kind="distribution", glibc="0", flavour="distribution",
+            facts,
+            kind="distribution",
+            glibc="0",
+            flavour="distribution",
             notes=("Alpine has musl instead of glibc: manylinux wheels do not install",),
-        )  # fmt: skip
+        )
     return None
 
 
@@ -335,12 +377,20 @@ def _words(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge) -> Ima
         return replace(facts, problem=f"the reference {facts.reference!r} says nothing about CUDA or frameworks")
     return _with_os(
         replace(
-            facts, kind="third-party" if facts.kind == "unknown" else facts.kind, base_cuda=cuda, cudnn=_tag_cudnn(text),
-            flavour="devel" if "devel" in text else None, os=release, python=python, python_installed=python is not None,
-            frameworks=tuple(frameworks.items()), cpu_only=cpu, source=f"tag of {facts.reference}",
+            facts,
+            kind="third-party" if facts.kind == "unknown" else facts.kind,
+            base_cuda=cuda,
+            cudnn=_tag_cudnn(text),
+            flavour="devel" if "devel" in text else None,
+            os=release,
+            python=python,
+            python_installed=python is not None,
+            frameworks=tuple(frameworks.items()),
+            cpu_only=cpu,
+            source=f"tag of {facts.reference}",
         ),
         knowledge,
-    )  # fmt: skip
+    )
 
 
 def os_of(facts: ImageFacts, oses: Mapping[str, object]) -> str | None:
@@ -351,13 +401,17 @@ def os_of(facts: ImageFacts, oses: Mapping[str, object]) -> str | None:
 def newest_cuda_tag(
     knowledge: Knowledge, cuda: str, *, flavour: str, os: str | None = None, cudnn_major: str | None = None
 ) -> str | None:
-    """'nvidia/cuda:12.4.1-base-ubuntu22.04': the newest pullable tag of a CUDA minor in a flavour; None when there is none."""
+    """'nvidia/cuda:12.4.1-base-ubuntu22.04': the newest pullable tag of a CUDA minor in a flavour; None when there
+    is none."""
     minor = ".".join(cuda.split(".")[:2])
     rows = [
-        r for r in knowledge.base_tags
-        if r.flavour == flavour and not r.deleted and (r.base_cuda == minor or r.base_cuda.startswith(minor + "."))
+        r
+        for r in knowledge.base_tags
+        if r.flavour == flavour
+        and not r.deleted
+        and (r.base_cuda == minor or r.base_cuda.startswith(minor + "."))
         and (cudnn_major is None or r.cudnn is None or r.cudnn.split(".")[0] == cudnn_major)
-    ]  # fmt: skip
+    ]
     if os is not None:
         rows = [r for r in rows if r.os == os]
     if not rows:
@@ -386,9 +440,16 @@ def facts_of_config(facts: ImageFacts, config: Mapping[str, object], knowledge: 
     sm = tuple(s for s in (label.get("io.gpuimg.sm") or "").replace(",", " ").split() if s)
     require = variable.get("NVIDIA_REQUIRE_CUDA") or facts.require
     made = replace(
-        facts, kind="third-party" if facts.kind == "unknown" else facts.kind, base_cuda=".".join(cuda.split(".")[:2]) if cuda else facts.base_cuda,
-        cudnn=cudnn.split("-")[0] if cudnn else facts.cudnn, python=".".join(python.split(".")[:2]) if python else facts.python,
-        python_installed=bool(python) or facts.python_installed, frameworks=tuple(frameworks.items()), sm=sm or facts.sm, require=require,
-        problem=None if cuda or frameworks else facts.problem, source=f"labels and environment of {facts.reference}",
-    )  # fmt: skip
+        facts,
+        kind="third-party" if facts.kind == "unknown" else facts.kind,
+        base_cuda=".".join(cuda.split(".")[:2]) if cuda else facts.base_cuda,
+        cudnn=cudnn.split("-")[0] if cudnn else facts.cudnn,
+        python=".".join(python.split(".")[:2]) if python else facts.python,
+        python_installed=bool(python) or facts.python_installed,
+        frameworks=tuple(frameworks.items()),
+        sm=sm or facts.sm,
+        require=require,
+        problem=None if cuda or frameworks else facts.problem,
+        source=f"labels and environment of {facts.reference}",
+    )
     return _with_os(made, knowledge)

@@ -40,7 +40,8 @@ NO_GPU_CODE = frozenset({
 NEUTRAL = frozenset({"numpy", "scipy", "numba", "keras", "tf-keras"})
 """Packages without GPU code."""
 BUILT_FOR_ALL = (
-    "cupy-", "ctranslate2", "onnxruntime-gpu", "paddlepaddle-gpu", "tensorflow", "jax", "tensorrt", "bitsandbytes", "sglang",
+    "cupy-", "ctranslate2", "onnxruntime-gpu", "paddlepaddle-gpu", "tensorflow", "jax", "tensorrt", "bitsandbytes",
+    "sglang",
     "tensorrt-llm", "llama-cpp-python", "flashinfer-python", "sgl-kernel", "xformers", "dgl",
 )  # fmt: skip
 """Publishers who build for every architecture their toolkit knows (their build scripts), where no list was measured."""
@@ -61,7 +62,8 @@ class Evaluation:
 
 
 def measured_sm(build: Build, knowledge: Knowledge) -> tuple[tuple[str, ...] | None, str]:
-    """The build's SM list and where it is from: its own, or that of the same version's other build, cut to its toolkit."""
+    """The build's SM list and where it is from: its own, or that of the same version's other build, cut to its
+    toolkit."""
     if build.sm is not None:
         return build.sm, build.source or GUIDE
     return _joined_sm(build.framework, build.version, build.machine, build.wheel_cuda, knowledge)
@@ -118,9 +120,11 @@ def _python(wanted: Wanted, build: Build, situation: Situation, subject: str, so
         if any(situation.allows_python(p) for p in build.pythons):
             return None
         return outcome(
-            "python", "no", f"{subject} has wheels for Python {', '.join(build.pythons)}; the project wants {situation.python_range}",
+            "python",
+            "no",
+            f"{subject} has wheels for Python {', '.join(build.pythons)}; the project wants {situation.python_range}",
             source,
-        )  # fmt: skip
+        )
     made = judge_python(own, situation.python, subject=subject, source=source, soft=situation.python_soft)
     if made is not None and made.finding.verdict == "no" and wanted.origin == "conda":
         return None
@@ -140,7 +144,8 @@ def _odd(build: Build, subject: str) -> list[Outcome]:
 
 
 def _system_cuda(build: Build, situation: Situation, subject: str) -> list[Outcome]:
-    """A system-linked wheel and the CUDA it will find: the base's, the host's on a bare machine, or the one we choose."""
+    """A system-linked wheel and the CUDA it will find: the base's, the host's on a bare machine, or the one we
+    choose."""
     base = situation.base
     wheels = [w for w in situation.wanted if w.name.startswith(("nvidia-cudnn-cu", "nvidia-cuda-runtime"))]
     torch = any(w.name == "torch" for w in situation.wanted)
@@ -172,10 +177,14 @@ def _system_cuda(build: Build, situation: Situation, subject: str) -> list[Outco
             return [*made, *([cudnn] if cudnn else [])]
         return [
             outcome(
-                "one-cuda", "unknown", f"{subject} takes CUDA {build.wheel_cuda or ''} and cuDNN {build.cudnn or ''} from the host; "
-                "what the host has is not given (the driver's CUDA Version is no toolkit)", build.source, missing=("toolkit",),
+                "one-cuda",
+                "unknown",
+                f"{subject} takes CUDA {build.wheel_cuda or ''} and cuDNN {build.cudnn or ''} from the host; "
+                "what the host has is not given (the driver's CUDA Version is no toolkit)",
+                build.source,
+                missing=("toolkit",),
             )
-        ]  # fmt: skip
+        ]
     return []
 
 
@@ -200,11 +209,15 @@ def judge_card(
     ):
         made.append(
             outcome(
-                "jetson", "no", f"{subject} is for servers (SBSA); a Jetson with compute capability {capability} needs NVIDIA's own "
-                "Jetson wheels or l4t images", "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/",
-                gpu=gpu, fix="use nvcr.io/nvidia/l4t-pytorch or the wheels of pypi.jetson-ai-lab.io",
+                "jetson",
+                "no",
+                f"{subject} is for servers (SBSA); a Jetson with compute capability {capability} needs NVIDIA's own "
+                "Jetson wheels or l4t images",
+                "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/",
+                gpu=gpu,
+                fix="use nvcr.io/nvidia/l4t-pytorch or the wheels of pypi.jetson-ai-lab.io",
             )
-        )  # fmt: skip
+        )
     native = is_native(cuda, situation.driver, knowledge) if cuda else None
     if build.framework not in NO_GPU_CODE:
         made.append(_code(build, capability, cuda, native, knowledge, subject, gpu))
@@ -217,10 +230,15 @@ def judge_card(
     if cuda is not None:
         made.append(
             judge_driver(
-                cuda, situation.driver, knowledge, subject=f"{subject}, CUDA {cuda} (wheel_cuda),", gpu=gpu,
-                data_centre=card.data_centre, forward=situation.forward,
+                cuda,
+                situation.driver,
+                knowledge,
+                subject=f"{subject}, CUDA {cuda} (wheel_cuda),",
+                gpu=gpu,
+                data_centre=card.data_centre,
+                forward=situation.forward,
             )
-        )  # fmt: skip
+        )
     if build.bundles_cuda or build.framework.startswith("nvidia-cudnn"):
         found = judge_cudnn_card(build.cudnn, capability, knowledge, subject=subject, gpu=gpu)
         if found is not None:
@@ -234,9 +252,13 @@ def _cpu_only(build: Build, subject: str, gpu: str) -> Outcome:
         build.framework
     )
     return outcome(
-        "cpu-only", "no", f"{subject} for {build.machine} is a CPU-only build: it never uses the GPU" + (f" ({note})" if note else ""),
-        build.source, gpu=gpu, fix=fix,
-    )  # fmt: skip
+        "cpu-only",
+        "no",
+        f"{subject} for {build.machine} is a CPU-only build: it never uses the GPU" + (f" ({note})" if note else ""),
+        build.source,
+        gpu=gpu,
+        fix=fix,
+    )
 
 
 def _code(
@@ -247,7 +269,8 @@ def _code(
         return outcome(
             "sm",
             "warn",
-            f"{subject} is compiled at install, for the cards it finds or TORCH_CUDA_ARCH_LIST: it needs nvcc of torch's CUDA",
+            f"{subject} is compiled at install, for the cards it finds or TORCH_CUDA_ARCH_LIST: it needs "
+            "nvcc of torch's CUDA",
             build.source or GUIDE,
             gpu=gpu,
         )
@@ -256,9 +279,13 @@ def _code(
         known = toolkit_knows(capability, cuda, knowledge) if cuda else None
         if known:
             return outcome(
-                "sm", "warn", f"{subject}: its SM list is not measured; it is built for every card CUDA {cuda} knows, and that knows "
-                f"compute capability {capability}", build.source or GUIDE, gpu=gpu,
-            )  # fmt: skip
+                "sm",
+                "warn",
+                f"{subject}: its SM list is not measured; it is built for every card CUDA {cuda} knows, and that knows "
+                f"compute capability {capability}",
+                build.source or GUIDE,
+                gpu=gpu,
+            )
         if build.framework.startswith("cupy") and known is None:
             return outcome(
                 "sm", "warn", f"{subject} compiles its kernels on the machine", build.source or GUIDE, gpu=gpu
@@ -303,17 +330,27 @@ def judge_base_for_card(
         arch = next((a.name for a in knowledge.architectures if a.compute_capability == capability), "")
         made.append(
             outcome(
-                "sm", "no", f"{where}: CUDA {cuda} (base_cuda) has no code for compute capability {capability} ({arch}), "
-                f"sm_{capability.replace('.', '')}: its libraries and whatever it compiles do not run there", GUIDE, gpu=gpu,
+                "sm",
+                "no",
+                f"{where}: CUDA {cuda} (base_cuda) has no code for compute capability {capability} ({arch}), "
+                f"sm_{capability.replace('.', '')}: its libraries and whatever it compiles do not run there",
+                GUIDE,
+                gpu=gpu,
             )
-        )  # fmt: skip
+        )
     if not bundled:
         made.append(
             judge_driver(
-                cuda, situation.driver, knowledge, subject=f"{where}, CUDA {cuda} (base_cuda),", gpu=gpu,
-                data_centre=card.data_centre, forward=situation.forward, rule="base-driver",
+                cuda,
+                situation.driver,
+                knowledge,
+                subject=f"{where}, CUDA {cuda} (base_cuda),",
+                gpu=gpu,
+                data_centre=card.data_centre,
+                forward=situation.forward,
+                rule="base-driver",
             )
-        )  # fmt: skip
+        )
     if base.require and situation.runtime != "bare":
         found = _require(base, card, capability, situation, knowledge)
         if found is not None:
@@ -333,11 +370,15 @@ def _ngc(
         if low or known is False:
             made.append(
                 outcome(
-                    "sm", "no", f"{where} is built with CUDA {base.base_cuda} (base_cuda) for compute capability "
-                    f"{base.cc_min or '?'} and newer as far as that toolkit knows; {capability}, sm_{capability.replace('.', '')}, is outside",
-                    base.source, gpu=gpu,
+                    "sm",
+                    "no",
+                    f"{where} is built with CUDA {base.base_cuda} (base_cuda) for compute capability "
+                    f"{base.cc_min or '?'} and newer as far as that toolkit knows; {capability}, "
+                    f"sm_{capability.replace('.', '')}, is outside",
+                    base.source,
+                    gpu=gpu,
                 )
-            )  # fmt: skip
+            )
         else:
             made.append(
                 outcome(
@@ -350,10 +391,16 @@ def _ngc(
             )
     made.append(
         judge_driver(
-            base.base_cuda, situation.driver, knowledge, subject=f"{where}, CUDA {base.base_cuda} (base_cuda),", gpu=gpu,
-            data_centre=card.data_centre, forward=situation.forward, rule="base-driver",
+            base.base_cuda,
+            situation.driver,
+            knowledge,
+            subject=f"{where}, CUDA {base.base_cuda} (base_cuda),",
+            gpu=gpu,
+            data_centre=card.data_centre,
+            forward=situation.forward,
+            rule="base-driver",
         )
-    )  # fmt: skip
+    )
     return made
 
 
@@ -374,7 +421,10 @@ def _require(
         answers = {holds(base.require, replace(facts, brand=b)) for b in BRAND_NAMES}
         answer = answers.pop() if len(answers) == 1 else None
     first = base.require.split()[0]
-    text = f"{base.reference} asks {first} or one of its listed branches (NVIDIA_REQUIRE_CUDA); {driver.text}, brand {card.brand}"
+    text = (
+        f"{base.reference} asks {first} or one of its listed branches (NVIDIA_REQUIRE_CUDA); {driver.text}, "
+        f"brand {card.brand}"
+    )
     if answer:
         return outcome("require", "yes", f"{text}: met", REQUIRE_SOURCE, gpu=card.name)
     if answer is None:
@@ -389,14 +439,23 @@ def _require(
     native = knowledge.first_driver(base.base_cuda or "")
     if situation.cdi:
         return outcome(
-            "require", "warn", f"{text}: not met, but this runtime uses CDI, which does not evaluate it", REQUIRE_SOURCE, gpu=card.name,
+            "require",
+            "warn",
+            f"{text}: not met, but this runtime uses CDI, which does not evaluate it",
+            REQUIRE_SOURCE,
+            gpu=card.name,
             mode="compat",
-        )  # fmt: skip
+        )
     return outcome(
-        "require", "no", f"{text}: not met, the container is refused (unsatisfied condition: {first})", REQUIRE_SOURCE, gpu=card.name,
-        fix=f"a driver ≥ {native}, an older or plain distribution base, or NVIDIA_DISABLE_REQUIRE=1 where minor-version "
+        "require",
+        "no",
+        f"{text}: not met, the container is refused (unsatisfied condition: {first})",
+        REQUIRE_SOURCE,
+        gpu=card.name,
+        fix=f"a driver ≥ {native}, an older or plain distribution base, or NVIDIA_DISABLE_REQUIRE=1 where minor-version"
+        " "
         "compatibility carries it",
-    )  # fmt: skip
+    )
 
 
 def judge_base(base: ImageFacts, situation: Situation, knowledge: Knowledge) -> list[Outcome]:
@@ -408,10 +467,13 @@ def judge_base(base: ImageFacts, situation: Situation, knowledge: Knowledge) -> 
     if base.deleted:
         made.append(
             outcome(
-                "deleted-tag", "warn", f"{where} was withdrawn from the registry: it only runs where a copy is kept", base.source,
+                "deleted-tag",
+                "warn",
+                f"{where} was withdrawn from the registry: it only runs where a copy is kept",
+                base.source,
                 fix="use a tag that is still published",
             )
-        )  # fmt: skip
+        )
     if base.end_of_life and base.os and base.end_of_life < knowledge.date:
         made.append(
             outcome(
@@ -433,10 +495,14 @@ def judge_server(card: Card, capability: str | None, driver: DriverFacts, knowle
     if card.foreign is not None:
         return [
             outcome(
-                "gpu", "no", f"{card.text} is not an NVIDIA card: {card.foreign}", "https://developer.nvidia.com/cuda-gpus", gpu=card.name,
+                "gpu",
+                "no",
+                f"{card.text} is not an NVIDIA card: {card.foreign}",
+                "https://developer.nvidia.com/cuda-gpus",
+                gpu=card.name,
                 fix="use that vendor's own builds",
             )
-        ]  # fmt: skip
+        ]
     if capability is None:
         return []
     found = judge_card_driver(capability, driver, knowledge, gpu=card.name)

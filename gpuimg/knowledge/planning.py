@@ -1,7 +1,8 @@
 """Cells of a matrix → ``Plan``: exact wheels, index and base, or why the cell is impossible and what is nearest.
 
 Base flavour (one CUDA in an image): wheels that bring CUDA get a plain distribution image, system-linked ones the
-cudnn-runtime flavour of their CUDA. The GPU questions are asked only of ``targets``; without targets a cell is judged by
+cudnn-runtime flavour of their CUDA. The GPU questions are asked only of ``targets``; without targets a cell is
+judged by
 what exists (wheel for that Python, machine, glibc; companions; base).
 """
 
@@ -199,14 +200,24 @@ def _judged(
         )
     elif base.os != cell.os:
         outcomes.append(
-            outcome("base", "no", f"CUDA {build.wheel_cuda} has no published cudnn-runtime base on {cell.os}; {base.reference} is the nearest",
-                    build.source, fix=f"os: {base.os}")
-        )  # fmt: skip
+            outcome(
+                "base",
+                "no",
+                f"CUDA {build.wheel_cuda} has no published cudnn-runtime base on {cell.os}; "
+                f"{base.reference} is the nearest",
+                build.source,
+                fix=f"os: {base.os}",
+            )
+        )
     extra = tuple(_package(line, cell, knowledge) for line in cell.packages)
     question = Question(
-        requirements=(requirement, *extra), python=cell.python, os=cell.os, machine=cell.machine, runtime="docker",
+        requirements=(requirement, *extra),
+        python=cell.python,
+        os=cell.os,
+        machine=cell.machine,
+        runtime="docker",
         base=base.reference if base is not None and not build.bundles_cuda and build.device != "cpu" else None,
-    )  # fmt: skip
+    )
     if not targets:
         situation = situate(question, knowledge)
         outcomes.extend(judge_general(Wanted(requirement, "command line"), build, situation, knowledge))
@@ -283,13 +294,23 @@ def _plan(cell: Cell, build: Build, base: BaseImage | None, outcomes: Sequence[O
     requirements.extend(cell.packages)
     sm = build.sm or ()
     return Plan(
-        cell=cell, verdict=combine(outcomes), findings=tuple(o.finding for o in outcomes), version=build.version,
-        wheel_cuda=build.wheel_cuda if build.device == "cuda" else None, cudnn=build.cudnn if build.device == "cuda" else None,
-        nccl=build.nccl if build.device == "cuda" else None, python=cell.python, base=base, index_url=build.index_url,
-        requirements=tuple(requirements), sm=tuple(sm),
-        min_driver=lowest_driver(build.wheel_cuda, knowledge) if build.device == "cuda" and build.wheel_cuda and cell.device == "cuda" else None,
+        cell=cell,
+        verdict=combine(outcomes),
+        findings=tuple(o.finding for o in outcomes),
+        version=build.version,
+        wheel_cuda=build.wheel_cuda if build.device == "cuda" else None,
+        cudnn=build.cudnn if build.device == "cuda" else None,
+        nccl=build.nccl if build.device == "cuda" else None,
+        python=cell.python,
+        base=base,
+        index_url=build.index_url,
+        requirements=tuple(requirements),
+        sm=tuple(sm),
+        min_driver=lowest_driver(build.wheel_cuda, knowledge)
+        if build.device == "cuda" and build.wheel_cuda and cell.device == "cuda"
+        else None,
         estimated_mib=estimate_mib(build, base),
-    )  # fmt: skip
+    )
 
 
 def estimate_mib(build: Build, base: BaseImage | None) -> int | None:
@@ -303,7 +324,9 @@ def estimate_mib(build: Build, base: BaseImage | None) -> int | None:
         wheel = build.size_mib
     total = BASE_MIB[base.flavour] if base else 0
     total += round(wheel * UNPACKED) + 150
-    if (build.bundles_cuda and build.device == "cuda" and build.wheel_cuda and build.framework != "torch") or (build.framework == "torch" and build.device == "cuda" and build.index == "pypi" and build.wheel_cuda):
+    if (build.bundles_cuda and build.device == "cuda" and build.wheel_cuda and build.framework != "torch") or (
+        build.framework == "torch" and build.device == "cuda" and build.index == "pypi" and build.wheel_cuda
+    ):
         total += SIZES_MIB.get(f"cuda{parts(build.wheel_cuda)[0]}", 2500)
     if build.framework in {"vllm", "sglang", "tensorrt-llm"}:
         total += 4200
@@ -315,9 +338,19 @@ def _refused(
 ) -> Plan:
     verdict = combine(outcomes)
     return Plan(
-        cell=cell, verdict=verdict, findings=tuple(o.finding for o in outcomes), version=cell.version, wheel_cuda=None, cudnn=None,
-        nccl=None, python=cell.python, base=None, index_url=None, requirements=(), instead=tuple(dict(n) for n in nearest),
-    )  # fmt: skip
+        cell=cell,
+        verdict=verdict,
+        findings=tuple(o.finding for o in outcomes),
+        version=cell.version,
+        wheel_cuda=None,
+        cudnn=None,
+        nccl=None,
+        python=cell.python,
+        base=None,
+        index_url=None,
+        requirements=(),
+        instead=tuple(dict(n) for n in nearest),
+    )
 
 
 def _near_cuda(cell: Cell, builds: Sequence[Build]) -> list[dict[str, object]]:
@@ -332,9 +365,11 @@ def _near_cuda(cell: Cell, builds: Sequence[Build]) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     for build in sorted(have, key=distance):
         entry: dict[str, object] = {
-            "requirement": {cell.framework: build.version}, "cuda": build.wheel_cuda, "index_url": build.index_url,
+            "requirement": {cell.framework: build.version},
+            "cuda": build.wheel_cuda,
+            "index_url": build.index_url,
             "why": "the same version in a CUDA it is published for",
-        }  # fmt: skip
+        }
         if entry not in out:
             out.append(entry)
     return out[:2]
@@ -355,9 +390,10 @@ def _advice(cell: Cell, build: Build, targets: Sequence[Target], knowledge: Know
             }
         )
         newer = [
-            b for b in knowledge.builds(build.framework)
+            b
+            for b in knowledge.builds(build.framework)
             if b.machine == cell.machine and b.device == build.device and b.pythons and cell.python in b.pythons
-        ]  # fmt: skip
+        ]
         if newer:
             best = min(newer, key=lambda b: abs(_rank(b.version) - _rank(cell.version)))
             out.append(
@@ -374,11 +410,16 @@ def _advice(cell: Cell, build: Build, targets: Sequence[Target], knowledge: Know
         for target in targets:
             got = answer(
                 Question(
-                    requirements=(_requirement(build),), gpus=(target.gpu,), driver=target.driver, driver_cuda=target.driver_cuda,
-                    python=cell.python, os=cell.os, machine=cell.machine,
+                    requirements=(_requirement(build),),
+                    gpus=(target.gpu,),
+                    driver=target.driver,
+                    driver_cuda=target.driver_cuda,
+                    python=cell.python,
+                    os=cell.os,
+                    machine=cell.machine,
                 ),
                 knowledge,
-            )  # fmt: skip
+            )
             if got.verdict == "does-not-fit":
                 out.extend(got.instead[:2])
                 break
@@ -394,9 +435,12 @@ def _no_version(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
     rows = knowledge.builds(package, cell.version)
     if rows:
         found = outcome(
-            "wheel", "no", f"{package} {cell.version} has no wheel for {cell.machine}, only for {', '.join(sorted({b.machine for b in rows}))}",
+            "wheel",
+            "no",
+            f"{package} {cell.version} has no wheel for {cell.machine}, only for "
+            f"{', '.join(sorted({b.machine for b in rows}))}",
             rows[0].source,
-        )  # fmt: skip
+        )
         return _refused(cell, [found], knowledge)
     known = knowledge.versions(package)
     newer = version_key(cell.version) > version_key(known[-1])
@@ -422,9 +466,20 @@ def _cpu_without_rows(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
     if not twin:
         return _no_version(cell, "onnxruntime-gpu", knowledge)
     build = replace(
-        twin[0], framework=package, device="cpu", wheel_cuda=None, cudnn=None, nccl=None, sm=None, bundles_cuda=True, index="pypi",
-        index_url=None, local=None, size_mib=28, machine=cell.machine,
-    )  # fmt: skip
+        twin[0],
+        framework=package,
+        device="cpu",
+        wheel_cuda=None,
+        cudnn=None,
+        nccl=None,
+        sm=None,
+        bundles_cuda=True,
+        index="pypi",
+        index_url=None,
+        local=None,
+        size_mib=28,
+        machine=cell.machine,
+    )
     _, outcomes, base = _judged(cell, build, (), knowledge)
     if combine(outcomes) in {"does-not-fit", "unknown"}:
         return _refused(cell, outcomes, knowledge, nearest=_advice(cell, build, (), knowledge))

@@ -1,7 +1,8 @@
 """NVIDIA_REQUIRE_CUDA as the container toolkit reads it: a blank is OR, a comma is AND.
 
 Source: github NVIDIA/nvidia-container-toolkit internal/requirements: properties cuda, driver, arch, brand; operators
->=, <=, !=, =, <, >; versions compared as numbers, brand as a string; unknown properties are ignored. CDI modes (default of
+>=, <=, !=, =, <, >; versions compared as numbers, brand as a string; unknown properties are ignored. CDI modes
+(default of
 nvidia-container-runtime from 1.18) do not evaluate it at all.
 """
 

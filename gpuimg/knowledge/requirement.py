@@ -1,6 +1,7 @@
 """Requirements as people write them → ``Requirement``. Pure text in, nouns out.
 
-Understood: PEP 508 (``torch==2.5.1+cu124``, ``jax[cuda12]>=0.4.30``), conda (``pytorch=2.1``, ``pytorch::pytorch=2.1.0=…``),
+Understood: PEP 508 (``torch==2.5.1+cu124``, ``jax[cuda12]>=0.4.30``), conda (``pytorch=2.1``,
+``pytorch::pytorch=2.1.0=…``),
 loose forms (``torch 2.5.1 cu121``, ``PyTorch 2.1 CUDA 11.8``, ``tf2.12``), wheel file names and their URLs.
 """
 
@@ -22,12 +23,16 @@ from gpuimg.errors import BadInput
 from gpuimg.nouns import Requirement
 
 WORDS: Mapping[str, str] = {
-    "pytorch": "torch", "py-torch": "torch", "libtorch": "torch", "pytorch-gpu": "torch", "pytorch-cuda": "pytorch-cuda",
+    "pytorch": "torch", "py-torch": "torch", "libtorch": "torch", "pytorch-gpu": "torch",
+    "pytorch-cuda": "pytorch-cuda",
     "tf": "tensorflow", "tensor-flow": "tensorflow", "tf-gpu": "tensorflow-gpu", "tensorflowgpu": "tensorflow-gpu",
-    "paddle": "paddlepaddle-gpu", "paddle-gpu": "paddlepaddle-gpu", "飞桨": "paddlepaddle-gpu", "paddlepaddlegpu": "paddlepaddle-gpu",
-    "ort": "onnxruntime-gpu", "ort-gpu": "onnxruntime-gpu", "onnx-runtime": "onnxruntime", "onnxruntimegpu": "onnxruntime-gpu",
+    "paddle": "paddlepaddle-gpu", "paddle-gpu": "paddlepaddle-gpu", "飞桨": "paddlepaddle-gpu",
+    "paddlepaddlegpu": "paddlepaddle-gpu",
+    "ort": "onnxruntime-gpu", "ort-gpu": "onnxruntime-gpu", "onnx-runtime": "onnxruntime",
+    "onnxruntimegpu": "onnxruntime-gpu",
     "onnx-runtime-gpu": "onnxruntime-gpu",
-    "trt-llm": "tensorrt-llm", "tensorrtllm": "tensorrt-llm", "flashattention": "flash-attn", "flash-attention": "flash-attn",
+    "trt-llm": "tensorrt-llm", "tensorrtllm": "tensorrt-llm", "flashattention": "flash-attn",
+    "flash-attention": "flash-attn",
     "flash-attention-2": "flash-attn", "flashattn": "flash-attn", "bnb": "bitsandbytes", "mindspore-cuda": "mindspore",
     "昇思": "mindspore", "vllm-openai": "vllm", "jax-cuda": "jax",
 }  # fmt: skip
@@ -174,9 +179,13 @@ def _pep508(text: str, names: Mapping[str, str]) -> Requirement | None:
     except (ValueError, InvalidVersion):
         return None
     return Requirement(
-        name=_name(found.name, names), specifier=specifier, local=local, extras=_extras(found.extras),
-        marker=str(found.marker) if found.marker else None, url=found.url,
-    )  # fmt: skip
+        name=_name(found.name, names),
+        specifier=specifier,
+        local=local,
+        extras=_extras(found.extras),
+        marker=str(found.marker) if found.marker else None,
+        url=found.url,
+    )
 
 
 def _conda(text: str, names: Mapping[str, str]) -> Requirement | None:
@@ -217,7 +226,8 @@ def _glued(text: str) -> tuple[str, str] | None:
 
 
 def _loose(text: str, names: Mapping[str, str]) -> Requirement | None:
-    """``torch 2.5.1 cu121``, ``PyTorch 2.3.0 CUDA 12.1``, ``tf2.12``, ``torch 2.5.1 / cuda 12.4``, ``torch>=2.4 cu124``."""
+    """``torch 2.5.1 cu121``, ``PyTorch 2.3.0 CUDA 12.1``, ``tf2.12``, ``torch 2.5.1 / cuda 12.4``, ``torch>=2.4
+    cu124``."""
     text = re.sub(r"(?i)\b(cuda|cu)\s*[:=_]?\s*(\d{1,2}\.\d)(?:\.\d+)?", r" cu\2 ", text)
     text = re.sub(r"[/,|;+]|\bversion\b|\bwith\b|\bfor\b|版本|版", " ", text) if not _SPEC_START.search(text) else text
     words = text.replace("(", " ").replace(")", " ").split()
@@ -258,9 +268,11 @@ def join_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     for argument in arguments:
         text = argument.strip()
         continues = bool(
-            re.match(r"^[vV]?\d+(\.|$)", text) or cuda_label(text) or _SPEC_START.match(text)
+            re.match(r"^[vV]?\d+(\.|$)", text)
+            or cuda_label(text)
+            or _SPEC_START.match(text)
             or re.fullmatch(r"(?i)cuda", text)
-        )  # fmt: skip
+        )
         if joined and continues:
             joined[-1] += f" {text}"
         else:
@@ -276,11 +288,19 @@ def applies(requirement: Requirement, *, python: str | None, machine: str) -> bo
 
     version = python or "3.11"
     environment = {
-        "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine,
-        "implementation_name": "cpython", "platform_python_implementation": "CPython", "platform_release": "",
-        "platform_version": "", "implementation_version": f"{version}.0", "python_version": version,
-        "python_full_version": f"{version}.0", "extra": "",
-    }  # fmt: skip
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": machine,
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_version": "",
+        "implementation_version": f"{version}.0",
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+        "extra": "",
+    }
     try:
         return Marker(requirement.marker).evaluate(environment)
     except InvalidMarker:
@@ -297,9 +317,12 @@ def merge(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
             continue
         clauses = sorted({c for c in (*have.specifier.split(","), *one.specifier.split(",")) if c})
         merged[one.name] = replace(
-            have, specifier=",".join(clauses), local=have.local or one.local, url=have.url or one.url,
+            have,
+            specifier=",".join(clauses),
+            local=have.local or one.local,
+            url=have.url or one.url,
             extras=tuple(sorted({*have.extras, *one.extras})),
-        )  # fmt: skip
+        )
     return tuple(merged.values())
 
 

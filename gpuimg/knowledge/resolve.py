@@ -1,4 +1,5 @@
-"""Pick a build for a requirement and a server: wheel_cuda, cuDNN, Python, index, base; with what was turned down and why."""
+"""Pick a build for a requirement and a server: wheel_cuda, cuDNN, Python, index, base; with what was turned down
+and why."""
 
 from __future__ import annotations
 
@@ -110,7 +111,9 @@ def _search(
         good = verdict in GOOD
         if good and (best is None or RANK[verdict] < RANK[best[1]]):
             if best is not None:
-                rejected.append(_rejection(best[0], best[1], "it runs, but another build of the version does so natively"))
+                rejected.append(
+                    _rejection(best[0], best[1], "it runs, but another build of the version does so natively")
+                )
             best = (build, verdict)
         elif good:
             rejected.append(_rejection(build, verdict, "it runs as well; the chosen one comes first"))
@@ -124,7 +127,12 @@ def _thin(rejected: list[dict[str, Any]], limit: int = 12) -> list[dict[str, Any
 
 
 def _rejection(build: Build, verdict: FitVerdict, why: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"build": describe(build), "wheel_cuda": build.wheel_cuda, "verdict": verdict, "reason": why}
+    found: dict[str, Any] = {
+        "build": describe(build),
+        "wheel_cuda": build.wheel_cuda,
+        "verdict": verdict,
+        "reason": why,
+    }
     if build.index_url:
         found["index_url"] = build.index_url
     return found
@@ -149,7 +157,9 @@ def _exact(requirement: Requirement, build: Build) -> Requirement:
     return replace(requirement, specifier=f"=={build.version}", local=label, extras=extras, url=None, from_file=False)
 
 
-def _chosen(build: Build, got: Answer, exact: Requirement, situation: Situation, knowledge: Knowledge) -> dict[str, Any]:
+def _chosen(
+    build: Build, got: Answer, exact: Requirement, situation: Situation, knowledge: Knowledge
+) -> dict[str, Any]:
     base = pick_base(build, situation, knowledge)
     chosen: dict[str, Any] = {
         "requirement": text_of(exact),

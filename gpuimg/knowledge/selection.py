@@ -56,7 +56,8 @@ def _matches(version: str, specifier: SpecifierSet, requirement: Requirement) ->
 
 
 def choose(wanted: Wanted, situation: Situation, knowledge: Knowledge) -> Choice:
-    """All builds that satisfy the requirement on that machine; newest version first, pip's own default first within it."""
+    """All builds that satisfy the requirement on that machine; newest version first, pip's own default first
+    within it."""
     requirement = wanted.requirement
     rows = knowledge.builds(requirement.name)
     if not rows:
@@ -74,7 +75,8 @@ def choose(wanted: Wanted, situation: Situation, knowledge: Knowledge) -> Choice
     if not kept:
         other = sorted({b.machine for b in rows if b.version in set(versions)})
         return Choice(
-            problem=f"{requirement.name} {versions[-1]} has no wheel for {situation.machine}, only for {', '.join(other)}",
+            problem=f"{requirement.name} {versions[-1]} has no wheel for {situation.machine}, "
+            f"only for {', '.join(other)}",
             no_such_build=tuple(b for b in rows if b.version in set(versions)),
         )
     kept = _by_extra(kept, requirement)
@@ -176,9 +178,10 @@ def _no_version(requirement: Requirement, knowledge: Knowledge) -> Choice:
     newer = bool(named) and "<" not in requirement.specifier and all(version_key(n) > version_key(top) for n in named)
     if newer:
         return Choice(
-            problem=f"{requirement.name} {named[0]} is newer than the data ({knowledge.date}, newest {top})", newer=True,
+            problem=f"{requirement.name} {named[0]} is newer than the data ({knowledge.date}, newest {top})",
+            newer=True,
             nearest=tuple(known[-3:]),
-        )  # fmt: skip
+        )
     near = difflib.get_close_matches(named[0], known, n=3, cutoff=0.5) if named else []
     if named and not near:
         near = [v for v in known if v.split(".")[:2] == named[0].split(".")[:2]][-3:]

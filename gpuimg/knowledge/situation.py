@@ -27,7 +27,8 @@ ARM_ONLY = ("GB10", "GH200", "GB200", "GB300", "Thor", "Orin", "Xavier", "Tegra"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. Everything may be missing. ``gpus`` are names as written ('RTX 4090:2'), ``host`` what was parsed."""
+    """What is asked. Everything may be missing. ``gpus`` are names as written ('RTX 4090:2'), ``host`` what was
+    parsed."""
 
     requirements: tuple[Requirement, ...] = ()
     needs: ProjectNeeds | None = None
@@ -118,14 +119,27 @@ def situate(question: Question, knowledge: Knowledge) -> Situation:
     )
     python, soft, allowed = _python(question, needs, base, host, runtime, knowledge)
     glibc, where, os_name = _glibc(question, base, host, runtime, knowledge)
-    wanted = _wanted(question, needs, base, python, machine)
+    wanted = _wanted(question, needs, base, python, machine, knowledge)
     return Situation(
-        wanted=wanted, cards=cards, driver=driver, base=base, python=python, python_soft=soft, python_range=allowed,
-        glibc=glibc, glibc_where=where, os=os_name, machine=machine, runtime=runtime,
-        index_urls=needs.index_urls if needs else (), toolkit=host.toolkit if runtime == "bare" else None,
-        host_cudnn=host.cudnn if runtime == "bare" else None, cdi=_cdi(host), files=needs.files if needs else (),
+        wanted=wanted,
+        cards=cards,
+        driver=driver,
+        base=base,
+        python=python,
+        python_soft=soft,
+        python_range=allowed,
+        glibc=glibc,
+        glibc_where=where,
+        os=os_name,
+        machine=machine,
+        runtime=runtime,
+        index_urls=needs.index_urls if needs else (),
+        toolkit=host.toolkit if runtime == "bare" else None,
+        host_cudnn=host.cudnn if runtime == "bare" else None,
+        cdi=_cdi(host),
+        files=needs.files if needs else (),
         notes=needs.notes if needs else (),
-    )  # fmt: skip
+    )
 
 
 def _cards(question: Question, knowledge: Knowledge) -> tuple[Card, ...]:
@@ -215,7 +229,12 @@ def _cdi(host: Host) -> bool:
 
 
 def _wanted(
-    question: Question, needs: ProjectNeeds | None, base: ImageFacts | None, python: str | None, machine: str
+    question: Question,
+    needs: ProjectNeeds | None,
+    base: ImageFacts | None,
+    python: str | None,
+    machine: str,
+    knowledge: Knowledge,
 ) -> tuple[Wanted, ...]:
     found: dict[str, Wanted] = {}
 
@@ -231,7 +250,7 @@ def _wanted(
         add(needs.requirements, "file")
         add(_conda(needs.conda), "conda")
     if base is not None:
-        add(_installed(base), "image")
+        add(_installed(base, knowledge), "image")
     return tuple(found.values())
 
 
@@ -263,12 +282,14 @@ def _conda(requirements: Sequence[Requirement]) -> list[Requirement]:
     return out
 
 
-def _installed(base: ImageFacts) -> list[Requirement]:
-    """Frameworks already in the image, as requirements; its CUDA names their build."""
+def _installed(base: ImageFacts, knowledge: Knowledge) -> list[Requirement]:
+    """Frameworks already in the image, as requirements; its CUDA names their build. NGC's are builds of their own."""
+    if base.kind == "ngc":
+        return []
     label = "cpu" if base.cpu_only else "cu" + base.base_cuda.replace(".", "") if base.base_cuda else None
     out = []
     for name, version in base.frameworks:
-        exact = version.count(".") >= 2 and name in {"torch", "tensorflow", "jax", "paddlepaddle-gpu", "mindspore"}
+        exact = bool(knowledge.builds(name, version)) and version.count(".") >= 2
         out.append(Requirement(name=name, specifier=f"=={version}" if exact else f"=={version}.*", local=label))
     return out
 

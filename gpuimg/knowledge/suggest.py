@@ -5,192 +5,182 @@ Searched with the very rules that said no, so that no advice is given that they 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuimg.knowledge.base import Knowledge, version_key
-from gpuimg.knowledge.images import newest_cuda_tag
-from gpuimg.knowledge.rules.driver import DriverFacts, Forward, forward_state, lowest_driver
+from gpuimg.knowledge.images import ImageFacts, newest_cuda_tag, read_image
+from gpuimg.knowledge.judging import judge_base_for_card
+from gpuimg.knowledge.rules.driver import (
+    DriverFacts,
+    Forward,
+    forward_state,
+    judge_card_driver,
+    judge_driver,
+    lowest_driver,
+)
 from gpuimg.knowledge.rules.numbers import parts
-from gpuimg.knowledge.rules.outcome import RANK
+from gpuimg.knowledge.rules.outcome import RANK, Outcome, combine, outcome
 from gpuimg.knowledge.rules.sm import toolkit_knows
 from gpuimg.knowledge.rules.wheel import python_ok
-from gpuimg.knowledge.selection import cuda_of, describe
+from gpuimg.knowledge.selection import cuda_of, describe, is_exact
 from gpuimg.knowledge.situation import Situation, Wanted
 from gpuimg.knowledge.tables import Build
-from gpuimg.nouns import FitVerdict
+from gpuimg.nouns import FitVerdict, Requirement
 
 if TYPE_CHECKING:
     from gpuimg.knowledge.fit import Judged
 
 GOOD: tuple[FitVerdict, ...] = ("fits", "fits-with-compat", "fits-via-ptx")
 SUCCESSOR = {"tensorflow-gpu": "tensorflow", "mindspore-gpu": "mindspore"}
+OTHER_NAMES_OF_EXTRAS = {"cuda", "cuda12-pip", "cuda11-pip"}
+NGC = {"torch": "nvcr.io/nvidia/pytorch", "tensorflow": "nvcr.io/nvidia/tensorflow"}
+LIMIT = 4
+Entry = dict[str, Any]
 
 
-def suggest(situation: Situation, judged: Judged, knowledge: Knowledge) -> tuple[dict[str, Any], ...]:
+@dataclass(frozen=True)
+class _Hunt:
+    """What is looked for: a package, under a situation whose base is free."""
+
+    name: str
+    wanted: Wanted
+    builds: tuple[Build, ...]
+    situation: Situation
+    knowledge: Knowledge
+
+    def verdict(self, build: Build, situation: Situation | None = None) -> FitVerdict:
+        """The verdict of a build. A missing driver or host toolkit is no bar to advice."""
+        from gpuimg.knowledge.fit import evaluate, judge_for_card
+
+        where = situation or self.situation
+        evaluation = evaluate(self.wanted, build, where, self.knowledge)
+        outcomes = list(evaluation.general)
+        for card in where.cards:
+            outcomes.extend(judge_for_card(card, where, [evaluation], self.knowledge))
+        if not where.driver.known:
+            outcomes = [o for o in outcomes if o.missing != ("driver",)]
+        outcomes = [o for o in outcomes if o.missing != ("toolkit",)]
+        cuda = cuda_of(build)
+        if not where.cards and where.driver.known and cuda:
+            outcomes.append(judge_driver(cuda, where.driver, self.knowledge, subject=describe(build)))
+        return combine([*outcomes, outcome("wheel", "yes", describe(build), "")])
+
+    def first(
+        self, builds: Sequence[Build], situation: Situation | None = None, *, skip: Build | None = None
+    ) -> tuple[Build, FitVerdict] | None:
+        """The first build in order that runs; within one version the one that runs best."""
+        where = situation or self.situation
+        best: tuple[Build, FitVerdict] | None = None
+        for build in builds:
+            if best is not None and build.version != best[0].version:
+                break
+            if build is skip or (where.python and python_ok(build, where.python) is False):
+                continue
+            verdict = self.verdict(build, where)
+            if verdict in GOOD and (best is None or RANK[verdict] < RANK[best[1]]):
+                best = (build, verdict)
+        return best
+
+    def entry(self, build: Build, verdict: FitVerdict, why: str, situation: Situation | None = None) -> Entry:
+        """One piece of advice as the document has it."""
+        from gpuimg.knowledge.fit import pick_base, pick_python
+
+        where = situation or self.situation
+        named = build.local and not build.version.endswith(build.local) and build.local.startswith("cu")
+        label = f"+{build.local}" if named else ""
+        extra = f"[{build.extra}]" if build.extra else ""
+        entry: Entry = {
+            "requirement": {f"{self.name}{extra}": f"{build.version}{label}"},
+            "wheel_cuda": build.wheel_cuda,
+            "verdict": verdict,
+            "python": pick_python(build, where),
+        }
+        if build.index_url:
+            entry["index_url"] = build.index_url
+        base = pick_base(build, where, self.knowledge)
+        if base:
+            entry["base"] = base
+        if not where.driver.known:
+            entry["driver"] = self.ask_driver(build)
+        entry["why"] = why
+        return {k: v for k, v in entry.items() if v is not None}
+
+    def ask_driver(self, build: Build) -> str | None:
+        """The driver to ask a provider for: native for the build, new enough for the cards, not too new for them."""
+        cuda = cuda_of(build)
+        wanted = [self.knowledge.first_driver(cuda if "." in cuda else f"{cuda}.0")] if cuda else []
+        last: list[int] = []
+        for card in self.situation.cards:
+            row = _architecture(card.compute_capability, self.knowledge)
+            if row is not None and row.first_driver_branch:
+                wanted.append(row.first_driver_branch.lstrip("R"))
+            if row is not None and row.last_driver_branch:
+                last.append(int(row.last_driver_branch.lstrip("R")))
+        known = [w for w in wanted if w]
+        if not known:
+            return None
+        return f">={max(known, key=parts)}" + (f", branch {min(last)} at the newest" if last else "")
+
+
+def _architecture(capability: str | None, knowledge: Knowledge) -> Any:
+    return next((a for a in knowledge.architectures if a.compute_capability == capability), None)
+
+
+def suggest(situation: Situation, judged: Judged, knowledge: Knowledge) -> tuple[Entry, ...]:
     """At most four pieces of advice, the closest to what was asked first."""
     from gpuimg.knowledge.fit import primary
 
     if any(c.foreign for c in situation.cards):
         return ()
-    blocked = [e for e in judged.evaluations if any(o.finding.verdict == "no" for o in _of(e, situation, knowledge))]
-    lead = primary(blocked or judged.evaluations)
-    if lead is None:
-        wanted = next(iter(situation.wanted), None)
-        if wanted is None or not knowledge.builds(wanted.name):
-            return (
-                _bases(situation, knowledge) if situation.base is not None and judged.verdict == "does-not-fit" else ()
-            )
-        return tuple(_search(wanted, None, situation, knowledge))[:4]
-    if judged.verdict == "unknown" and all(o.finding.verdict != "no" for o in judged.outcomes):
-        return ()
-    found = list(_search(lead.wanted, lead.build, situation, knowledge))
-    if situation.base is not None and any(o.finding.rule in {"require", "base-driver", "sm"} and o.finding.verdict == "no"
-                                          and situation.base.reference in o.finding.evidence for o in judged.outcomes):  # fmt: skip
-        found.extend(_bases(situation, knowledge))
-    found.extend(_forward(lead.build, situation, knowledge))
-    unique: dict[str, dict[str, Any]] = {}
+    refused = [o for o in judged.outcomes if o.finding.verdict == "no"]
+    blocked = [e for e in judged.evaluations if _blocked(e, situation, knowledge)]
+    found: list[Entry] = []
+    if any(o.finding.rule in {"companions", "numpy"} for o in refused):
+        found.extend(_companions(judged, knowledge))
+    lead = primary(blocked) or (primary(judged.evaluations) if not found else None)
+    if lead is not None and refused:
+        hunt = _hunt(lead.wanted, situation, knowledge)
+        found.extend(_search(hunt, lead.build, refused, based=situation.base is not None))
+    elif lead is None and not found:
+        found.extend(_unbuilt(situation, knowledge, refused))
+    base = situation.base
+    if base is not None and any(base.reference in o.finding.evidence for o in refused):
+        found.extend(_ngc_tags(base, situation, knowledge) if base.kind == "ngc" else _bases(situation, knowledge))
+    unique: dict[str, Entry] = {}
     for one in found:
-        unique.setdefault(repr(sorted((k, str(v)) for k, v in one.items() if k != "why")), one)
-    return tuple(unique.values())[:4]
+        unique.setdefault(repr(sorted((k, str(v)) for k, v in one.items() if k not in {"why", "verdict"})), one)
+    return tuple(unique.values())[:LIMIT]
 
 
-def _of(evaluation: Any, situation: Situation, knowledge: Knowledge) -> Sequence[Any]:
+def _blocked(evaluation: Any, situation: Situation, knowledge: Knowledge) -> bool:
     from gpuimg.knowledge.fit import judge_for_card
 
-    cards = [
-        o for c in situation.cards for o in judge_for_card(c, replace(situation, base=None), [evaluation], knowledge)
-    ]
-    return [*evaluation.general, *cards]
+    free = replace(situation, base=None)
+    outcomes = [o for c in situation.cards for o in judge_for_card(c, free, [evaluation], knowledge)]
+    return any(o.finding.verdict == "no" for o in (*evaluation.general, *outcomes))
 
 
-def _free(situation: Situation) -> Situation:
-    """Another version may bring another base: a base with frameworks inside, or whose CUDA is the trouble, is given up."""
-    return situation
+def _hunt(wanted: Wanted, situation: Situation, knowledge: Knowledge) -> _Hunt:
+    name = SUCCESSOR.get(wanted.name, wanted.name)
+    if not any(b.pythons for b in knowledge.builds(name)):
+        name = wanted.name
+    free = Wanted(replace(wanted.requirement, name=name, local=None, url=None), "command line")
+    kept_glibc = None if situation.base is not None else situation.glibc
+    kept_python = None if situation.python_soft else situation.python
+    plain = replace(situation, base=None, glibc=kept_glibc, python=kept_python, python_soft=False)
+    return _Hunt(name, free, tuple(_all_builds(name, plain, knowledge)), plain, knowledge)
 
 
-def _search(wanted: Wanted, own: Build | None, situation: Situation, knowledge: Knowledge) -> Iterator[dict[str, Any]]:
-    name = SUCCESSOR.get(wanted.name, wanted.name) if not knowledge.builds(wanted.name) else wanted.name
-    free = Wanted(replace(wanted.requirement, local=None, url=None), "command line")
-    plain = replace(
-        situation, base=None, glibc=None if situation.base is not None else situation.glibc, python_soft=False
-    )
-    if situation.python_soft:
-        plain = replace(plain, python=None)
-    builds = _all_builds(name, wanted, plain, knowledge)
-    if own is not None:
-        same = [b for b in builds if b.version == own.version and b is not own]
-        hit = _first(free, same, plain, knowledge)
-        if hit is not None:
-            yield _entry(name, hit[0], hit[1], plain, knowledge, "the same version in another build runs there")
-    hit = _first(free, builds, plain, knowledge, skip=own)
-    if hit is not None:
-        yield _entry(name, hit[0], hit[1], plain, knowledge, "the newest version that runs there")
-        yield from _modest(name, free, builds, hit[0], plain, knowledge)
-    else:
-        yield from _relaxed(name, free, builds, plain, knowledge)
-        return
-    if own is not None and plain.driver.known:
-        yield from _better_driver(name, free, own, plain, knowledge)
-
-
-def _modest(
-    name: str, free: Wanted, builds: Sequence[Build], newest: Build, situation: Situation, knowledge: Knowledge
-) -> Iterator[dict[str, Any]]:
-    """Without a driver given: the newest version in the CUDA that asks least of it."""
-    if situation.driver.known:
-        return
-    rest = [b for b in builds if b.version == newest.version and b.wheel_cuda]
-    for build in sorted(rest, key=lambda b: parts(b.wheel_cuda or "0")):
-        verdict = _verdict(free, build, situation, knowledge)
-        if verdict in GOOD and build.wheel_cuda != newest.wheel_cuda:
-            yield _entry(name, build, verdict, situation, knowledge, "the same in the CUDA that asks least of the driver")
-            return
-
-
-def _relaxed(
-    name: str, free: Wanted, builds: Sequence[Build], situation: Situation, knowledge: Knowledge
-) -> Iterator[dict[str, Any]]:
-    """Nothing runs as things are: give up the Python, then the driver, then both."""
-    better = DriverFacts("999.0" if not situation.driver.windows else None, None)
-    drivable = _newest_driver(situation, knowledge)
-    for python, driver in ((None, situation.driver), (situation.python, drivable), (None, drivable)):
-        if driver is None or (python == situation.python and driver == situation.driver):
-            continue
-        loose = replace(situation, python=python, driver=driver)
-        hit = _first(free, builds, loose, knowledge)
-        if hit is None:
-            continue
-        build, verdict = hit
-        if python is None and situation.python is not None:
-            have = build.pythons or ()
-            low = min(have, key=parts) if have else "?"
-            why = f"the newest that runs there, with Python {low} or newer (Python {situation.python} has no version that does)"
-        else:
-            why = "the newest that runs there"
-        entry = _entry(name, build, verdict, loose, knowledge, why)
-        if driver != situation.driver:
-            cuda = cuda_of(build)
-            entry["driver"] = f">={_ask_driver(build, situation, knowledge)}" if cuda else None
-            entry["why"] += (
-                f"; ask for driver {entry['driver']} (now: {situation.driver.text if situation.driver.known else 'not given'})"
-            )
-        yield entry
-        return
-    del better
-
-
-def _newest_driver(situation: Situation, knowledge: Knowledge) -> DriverFacts | None:
-    """The newest driver that drives every card there."""
-    highest = max((t.driver_linux for t in knowledge.toolkits if t.driver_linux), key=parts)
-    limits = []
-    for card in situation.cards:
-        row = next((a for a in knowledge.architectures if a.compute_capability == card.compute_capability), None)
-        if row is not None and row.last_driver_branch:
-            limits.append(int(row.last_driver_branch.lstrip("R")))
-    if limits:
-        top = min(limits)
-        known = [t.driver_linux for t in knowledge.toolkits if t.driver_linux and parts(t.driver_linux)[0] <= top]
-        highest = max(known, key=parts)
-    return DriverFacts(highest)
-
-
-def _ask_driver(build: Build, situation: Situation, knowledge: Knowledge) -> str | None:
-    """The driver to ask a provider for: native for the build, and new enough for the cards."""
-    cuda = cuda_of(build)
-    wanted = [knowledge.first_driver(cuda if "." in cuda else f"{cuda}.0")] if cuda else []
-    for card in situation.cards:
-        row = next((a for a in knowledge.architectures if a.compute_capability == card.compute_capability), None)
-        if row is not None and row.first_driver_branch:
-            wanted.append(row.first_driver_branch.lstrip("R"))
-    known = [w for w in wanted if w]
-    return max(known, key=parts) if known else None
-
-
-def _better_driver(
-    name: str, free: Wanted, own: Build, situation: Situation, knowledge: Knowledge
-) -> Iterator[dict[str, Any]]:
-    """The build that was asked for, were the driver newer."""
-    newer = _newest_driver(situation, knowledge)
-    cuda = cuda_of(own)
-    if newer is None or cuda is None or _verdict(free, own, replace(situation, driver=newer), knowledge) not in GOOD:
-        return
-    entry = _entry(name, own, "fits", situation, knowledge, "as asked, with a newer driver")
-    lowest = lowest_driver(cuda, knowledge)
-    entry["driver"] = f">={_ask_driver(own, situation, knowledge) or lowest}"
-    entry["why"] += f": ask for driver {entry['driver']}" + (
-        f" (from {lowest} by minor-version compatibility)" if lowest else ""
-    )
-    yield entry
-
-
-def _all_builds(name: str, wanted: Wanted, situation: Situation, knowledge: Knowledge) -> list[Build]:
+def _all_builds(name: str, situation: Situation, knowledge: Knowledge) -> list[Build]:
     rows = [b for b in knowledge.builds(name, machine=situation.machine) if b.device == "cuda" and not b.yanked]
-    rows = [b for b in rows if not version_key(b.version).is_prerelease and (b.extra or "").find("local") < 0]
+    rows = [b for b in rows if not version_key(b.version).is_prerelease and "local" not in (b.extra or "")]
+    rows = [b for b in rows if b.extra not in OTHER_NAMES_OF_EXTRAS]
     if name == "tensorflow":
-        extra = {b.version for b in rows if b.extra == "and-cuda"}
-        rows = [b for b in rows if b.extra == "and-cuda" or b.version not in extra]
+        bundled = {b.version for b in rows if b.extra == "and-cuda"}
+        rows = [b for b in rows if b.extra == "and-cuda" or b.version not in bundled]
     return sorted(
         rows,
         key=lambda b: (version_key(b.version), b.default, b.index == "pypi", version_key(b.wheel_cuda or "0")),
@@ -198,141 +188,246 @@ def _all_builds(name: str, wanted: Wanted, situation: Situation, knowledge: Know
     )
 
 
-def _first(
-    wanted: Wanted, builds: Sequence[Build], situation: Situation, knowledge: Knowledge, *, skip: Build | None = None
-) -> tuple[Build, FitVerdict] | None:
-    """The first build in order that runs; within one version a native one is preferred. A missing driver is no bar."""
-    best: tuple[Build, FitVerdict] | None = None
-    for build in builds:
-        if best is not None and build.version != best[0].version:
-            break
-        if build is skip:
+def _search(hunt: _Hunt, own: Build, refused: Sequence[Outcome], *, based: bool) -> Iterator[Entry]:
+    """Around a build that was refused. ``based``: a base image was given, so another one may be the cure."""
+    good = hunt.verdict(own)
+    if good in GOOD:
+        if based:
+            yield hunt.entry(own, good, "as asked, on another base")
+        return
+    same = [b for b in hunt.builds if b.version == own.version and b is not own and not _alike(b, own)]
+    hit = hunt.first(same)
+    if hit is not None:
+        yield hunt.entry(*hit, "the same version in another build runs there")
+    hit = hunt.first(hunt.builds, skip=own)
+    if hit is None:
+        yield from _relaxed(hunt)
+        yield from _ngc_of(hunt)
+        return
+    yield hunt.entry(*hit, "the newest version that runs there")
+    yield from _modest(hunt, hit[0])
+    if any(o.finding.rule in {"driver", "gpu-driver", "base-driver"} for o in refused):
+        yield from _better_driver(hunt, own)
+        yield from _forward(hunt, own)
+
+
+def _alike(build: Build, own: Build) -> bool:
+    return build.wheel_cuda == own.wheel_cuda and build.sm == own.sm and build.device == own.device
+
+
+def _unbuilt(situation: Situation, knowledge: Knowledge, refused: Sequence[Outcome]) -> Iterator[Entry]:
+    """No build could be chosen: a label or a version that does not exist, or is not known."""
+    wanted = next((w for w in situation.wanted if knowledge.builds(w.name)), None)
+    if wanted is None:
+        return
+    hunt = _hunt(wanted, situation, knowledge)
+    if refused and is_exact(wanted.requirement):
+        version = wanted.requirement.specifier.lstrip("=")
+        hit = hunt.first([b for b in hunt.builds if version_key(b.version) == version_key(version)])
+        if hit is not None:
+            yield hunt.entry(*hit, "the same version in a build that exists")
+    hit = hunt.first(hunt.builds)
+    if hit is not None:
+        yield hunt.entry(*hit, "the newest known version that runs there")
+
+
+def _modest(hunt: _Hunt, newest: Build) -> Iterator[Entry]:
+    """Without a driver given: the newest version in the CUDA that asks least of it."""
+    if hunt.situation.driver.known:
+        return
+    rest = [b for b in hunt.builds if b.version == newest.version and b.wheel_cuda]
+    for build in sorted(rest, key=lambda b: parts(b.wheel_cuda or "0")):
+        verdict = hunt.verdict(build)
+        if verdict in GOOD and build.wheel_cuda != newest.wheel_cuda:
+            yield hunt.entry(build, verdict, "the same in the CUDA that asks least of the driver")
+            return
+
+
+def _relaxed(hunt: _Hunt) -> Iterator[Entry]:
+    """Nothing runs as things are: give up the Python, then the driver, then both."""
+    situation = hunt.situation
+    drivable = _newest_driver(situation, hunt.knowledge)
+    for python, driver in ((None, situation.driver), (situation.python, drivable), (None, drivable)):
+        if python == situation.python and driver == situation.driver:
             continue
-        if situation.python and python_ok(build, situation.python) is False:
+        loose = replace(situation, python=python, driver=driver)
+        hit = hunt.first(hunt.builds, loose)
+        if hit is None:
             continue
-        verdict = _verdict(wanted, build, situation, knowledge)
-        if verdict in GOOD and (best is None or RANK[verdict] < RANK[best[1]]):
-            best = (build, verdict)
-    return best
+        build, verdict = hit
+        why = "the newest version that runs there"
+        if python is None and situation.python is not None:
+            low = min(build.pythons, key=parts) if build.pythons else "another"
+            why += f", with Python {low} or newer: for Python {situation.python} there is none"
+        entry = hunt.entry(build, verdict, why, loose)
+        if driver != situation.driver:
+            entry["driver"] = hunt.ask_driver(build)
+            now = situation.driver.text if situation.driver.known else "not given"
+            entry["why"] += f"; ask for a driver {entry['driver']} (now: {now})"
+        yield entry
+        return
 
 
-def _verdict(wanted: Wanted, build: Build, situation: Situation, knowledge: Knowledge) -> FitVerdict:
-    from gpuimg.knowledge.fit import evaluate, judge_for_card
-    from gpuimg.knowledge.rules.outcome import combine, outcome
-
-    evaluation = evaluate(wanted, build, situation, knowledge)
-    outcomes = list(evaluation.general)
+def _newest_driver(situation: Situation, knowledge: Knowledge) -> DriverFacts:
+    """The newest driver of the table that drives every card there."""
+    known = [t.driver_linux for t in knowledge.toolkits if t.driver_linux]
     for card in situation.cards:
-        outcomes.extend(judge_for_card(card, situation, [evaluation], knowledge))
-    if not situation.driver.known:
-        outcomes = [o for o in outcomes if o.missing != ("driver",)]
-    outcomes = [o for o in outcomes if o.missing not in {("toolkit",)}]
-    if not situation.cards and situation.driver.known and (cuda := cuda_of(build)):
-        from gpuimg.knowledge.rules.driver import judge_driver
-
-        outcomes.append(judge_driver(cuda, situation.driver, knowledge, subject=describe(build)))
-    outcomes.append(outcome("wheel", "yes", describe(build), ""))
-    return combine(outcomes)
+        row = _architecture(card.compute_capability, knowledge)
+        if row is not None and row.last_driver_branch:
+            top = int(row.last_driver_branch.lstrip("R"))
+            known = [d for d in known if parts(d)[0] <= top]
+    return DriverFacts(max(known, key=parts))
 
 
-def _entry(
-    name: str, build: Build, verdict: FitVerdict, situation: Situation, knowledge: Knowledge, why: str
-) -> dict[str, Any]:
-    from gpuimg.knowledge.fit import pick_base, pick_python
-
-    label = (
-        f"+{build.local}"
-        if build.local and not build.version.endswith(build.local) and build.local.startswith("cu")
-        else ""
-    )
-    extra = f"[{build.extra}]" if build.extra else ""
-    entry: dict[str, Any] = {
-        "requirement": {f"{name}{extra}": f"{build.version}{label}"}, "wheel_cuda": build.wheel_cuda, "verdict": verdict,
-        "python": pick_python(build, situation),
-    }  # fmt: skip
-    if build.index_url:
-        entry["index_url"] = build.index_url
-    base = pick_base(build, situation, knowledge)
-    if base:
-        entry["base"] = base
-    if not situation.driver.known and (driver := _ask_driver(build, situation, knowledge)):
-        entry["driver"] = f">={driver}"
-    entry["why"] = why
-    return entry
+def _better_driver(hunt: _Hunt, own: Build) -> Iterator[Entry]:
+    """The build that was asked for, were the driver another."""
+    cuda = cuda_of(own)
+    newer = replace(hunt.situation, driver=_newest_driver(hunt.situation, hunt.knowledge))
+    if cuda is None or hunt.verdict(own, newer) not in GOOD:
+        return
+    entry = hunt.entry(own, "fits", "as asked")
+    entry["driver"] = hunt.ask_driver(own)
+    lowest = lowest_driver(cuda, hunt.knowledge)
+    entry["why"] += f", with a driver {entry['driver']}"
+    if lowest:
+        entry["why"] += f" (from {lowest} by minor-version compatibility)"
+    yield entry
 
 
-def _bases(situation: Situation, knowledge: Knowledge) -> tuple[dict[str, Any], ...]:
-    """Another base of the same flavour that the driver and the cards take, or a driver for this one."""
-    from gpuimg.knowledge.images import read_image
-    from gpuimg.knowledge.judging import judge_base_for_card
-
-    base = situation.base
-    if base is None or base.base_cuda is None:
-        return ()
-    found: list[dict[str, Any]] = []
-    minors = sorted({t.base_cuda for t in knowledge.base_tags}, key=parts, reverse=True)
-    for cuda in minors:
-        if parts(cuda) == parts(base.base_cuda):
-            continue
-        reference = newest_cuda_tag(knowledge, cuda, flavour=base.flavour or "runtime")
-        if reference is None:
-            continue
-        facts = read_image(reference, knowledge)
-        other = replace(situation, base=facts)
-        outcomes = [
-            o for c in situation.cards if c.compute_capability
-            for o in judge_base_for_card(facts, c, c.compute_capability, other, knowledge, bundled=False)
-        ]  # fmt: skip
-        if outcomes and all(o.finding.verdict in {"yes", "warn"} or o.missing == ("driver",) for o in outcomes):
-            found.append(
-                {"base": reference, "base_cuda": cuda, "why": "the newest CUDA base this driver and these cards take"}
-            )
-            break
-    native = knowledge.first_driver(base.base_cuda)
-    knows = all(
-        toolkit_knows(c.compute_capability, base.base_cuda, knowledge) is not False
-        for c in situation.cards
-        if c.compute_capability
-    )
-    if native and knows:
-        found.append(
-            {"base": base.reference, "driver": f">={native}", "why": f"this base as it is: ask for driver ≥ {native}"}
-        )
-    return tuple(found)
-
-
-def _forward(build: Build, situation: Situation, knowledge: Knowledge) -> Iterator[dict[str, Any]]:
+def _forward(hunt: _Hunt, own: Build) -> Iterator[Entry]:
     """A data-centre card under an old driver: a base whose cuda-compat carries the wheel's CUDA."""
-    cuda = cuda_of(build)
-    if (
-        cuda is None
-        or "." not in cuda
-        or situation.base is not None
-        or situation.runtime == "bare"
-        or not situation.driver.known
-    ):
+    cuda, situation = cuda_of(own), hunt.situation
+    if cuda is None or "." not in cuda or situation.runtime == "bare" or not situation.driver.known:
         return
     if not situation.cards or not all(c.data_centre for c in situation.cards):
         return
-    if _verdict(Wanted(_bare(build), "command line"), build, situation, knowledge) in GOOD:
+    reference = newest_cuda_tag(hunt.knowledge, cuda, flavour="base")
+    if reference is None or not forward_state(Forward(cuda), situation.driver, hunt.knowledge):
         return
-    if not forward_state(Forward(cuda), situation.driver, knowledge):
-        return
-    reference = newest_cuda_tag(knowledge, cuda, flavour="base")
-    free = Wanted(replace(_bare(build)), "command line")
-    if reference is None:
-        return
-    from gpuimg.knowledge.images import read_image
+    based = replace(situation, base=read_image(reference, hunt.knowledge))
+    verdict = hunt.verdict(own, based)
+    if verdict in GOOD:
+        entry = hunt.entry(
+            own, verdict, f"cuda-compat {cuda} of that base carries data-centre cards over the old driver"
+        )
+        yield {**entry, "base": reference}
 
-    based = replace(situation, base=read_image(reference, knowledge))
-    if _verdict(free, build, based, knowledge) in GOOD:
+
+# --- companions -----------------------------------------------------------------------------------------------------
+
+
+def _companions(judged: Judged, knowledge: Knowledge) -> Iterator[Entry]:
+    """For packages that exclude each other: the release of one that belongs to the other."""
+    from gpuimg.knowledge.rules.companions import pins
+
+    chosen = {e.build.framework: e.build for e in judged.evaluations}
+    for name, build in chosen.items():
+        for other, specifier in pins(build).items():
+            have = chosen.get(other)
+            if have is None or specifier.contains(version_key(have.version).public, prereleases=True):
+                continue
+            if other == "numpy":
+                yield {
+                    "requirement": {"numpy": str(specifier)},
+                    "why": f"{name} {build.version} wants numpy{specifier}",
+                }
+                continue
+            mate = _mate(name, other, have, knowledge)
+            if mate is not None:
+                yield {
+                    "requirement": {name: mate.version, other: have.version},
+                    "why": f"{name} {mate.version} belongs to {other} {have.version}",
+                }
+            wanted = str(specifier).lstrip("=")
+            yield {
+                "requirement": {name: build.version, other: wanted},
+                "why": f"{other} {wanted} is what {name} {build.version} wants",
+            }
+
+
+def _mate(name: str, other: str, have: Build, knowledge: Knowledge) -> Build | None:
+    """The newest release of ``name`` whose pin takes that version of ``other``."""
+    from gpuimg.knowledge.rules.companions import pins
+
+    for build in reversed(knowledge.builds(name, machine=have.machine)):
+        specifier = pins(build).get(other)
+        if specifier is None or not str(specifier) or version_key(build.version).is_prerelease:
+            continue
+        if build.default and specifier.contains(version_key(have.version).public):
+            return build
+    return None
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+def _accepts(facts: ImageFacts, situation: Situation, knowledge: Knowledge) -> bool:
+    if any(
+        card.compute_capability and judge_card_driver(card.compute_capability, situation.driver, knowledge)
+        for card in situation.cards
+    ):
+        return False
+    other = replace(situation, base=facts)
+    outcomes = [
+        o
+        for card in situation.cards
+        if card.compute_capability
+        for o in judge_base_for_card(facts, card, card.compute_capability, other, knowledge, bundled=False)
+    ]
+    return bool(outcomes) and all(o.finding.verdict in {"yes", "warn"} or o.missing == ("driver",) for o in outcomes)
+
+
+def _bases(situation: Situation, knowledge: Knowledge) -> Iterator[Entry]:
+    """Another base of the same flavour that the driver and the cards take, or a driver for this one."""
+    base = situation.base
+    if base is None or base.base_cuda is None:
+        return
+    minors = sorted({t.base_cuda for t in knowledge.base_tags}, key=parts, reverse=True)
+    for cuda in minors:
+        reference = newest_cuda_tag(knowledge, cuda, flavour=base.flavour or "runtime")
+        if reference is None or parts(cuda) == parts(base.base_cuda):
+            continue
+        if _accepts(read_image(reference, knowledge), situation, knowledge):
+            why = "the newest CUDA base this driver and these cards take"
+            yield {"base": reference, "base_cuda": cuda, "why": why}
+            break
+    native = knowledge.first_driver(base.base_cuda)
+    capabilities = [c.compute_capability for c in situation.cards if c.compute_capability]
+    if native and all(toolkit_knows(c, base.base_cuda, knowledge) is not False for c in capabilities):
         yield {
-            "requirement": {build.framework: build.version}, "wheel_cuda": cuda, "base": reference,
-            "why": f"its cuda-compat {cuda} carries data-centre cards over {situation.driver.text} (forward compatibility)",
-        }  # fmt: skip
+            "base": base.reference,
+            "driver": f">={native}",
+            "why": f"this base as it is: ask for a driver ≥ {native}",
+        }
 
 
-def _bare(build: Build) -> Any:
-    from gpuimg.nouns import Requirement
+def _ngc_tags(base: ImageFacts, situation: Situation, knowledge: Knowledge) -> Iterator[Entry]:
+    """The newest release of the same NGC image that runs there."""
+    rows = [r for r in knowledge.images if r.repository in {base.repository, f"nvcr.io/{base.repository}"}]
+    for row in sorted(rows, key=lambda r: r.tag, reverse=True):
+        if not re.match(r"^\d\d\.\d\d-", row.tag):
+            continue
+        facts = read_image(f"{row.repository}:{row.tag}", knowledge)
+        if _accepts(facts, situation, knowledge):
+            yield {
+                "base": facts.reference,
+                "base_cuda": facts.base_cuda,
+                "requirement": dict(facts.frameworks),
+                "why": "the newest release of that image that runs there",
+            }
+            return
 
-    return Requirement(name=build.framework, specifier=f"=={build.version}")
+
+def _ngc_of(hunt: _Hunt) -> Iterator[Entry]:
+    """NVIDIA's own image of the framework, where no published wheel runs."""
+    repository = NGC.get(hunt.name)
+    if repository is None or hunt.situation.runtime == "bare" or not hunt.situation.cards:
+        return
+    facts = read_image(f"{repository}:latest", hunt.knowledge)
+    yield from _ngc_tags(replace(facts, repository=repository), hunt.situation, hunt.knowledge)
+
+
+def exactly(build: Build) -> Requirement:
+    """The requirement that names one build."""
+    label = build.local if build.local and not build.version.endswith(build.local) else None
+    return Requirement(name=build.framework, specifier=f"=={build.version}", local=label)

@@ -1,4 +1,5 @@
-"""What works with what, as pure functions over plain values. Every rule gives ``Outcome``s: a finding and what follows."""
+"""What works with what, as pure functions over plain values. Every rule gives ``Outcome``s: a finding and what
+follows."""
 
 from __future__ import annotations
 

@@ -77,10 +77,13 @@ def _pair(one: Asked, specifier: SpecifierSet, other: Asked) -> list[Outcome]:
         ]
     return [
         outcome(
-            "companions", "no", f"{subject} wants {wanted}, and {other.name} {version} is asked for: they do not go together",
-            one.build.source, fix=f"{other.name}{specifier}, or the {one.name} that belongs to {other.name} {version}",
+            "companions",
+            "no",
+            f"{subject} wants {wanted}, and {other.name} {version} is asked for: they do not go together",
+            one.build.source,
+            fix=f"{other.name}{specifier}, or the {one.name} that belongs to {other.name} {version}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _public(version: str) -> str:
@@ -98,23 +101,33 @@ def _numpy(one: Asked, specifier: SpecifierSet, other: Asked) -> list[Outcome]:
     if not breaks:
         return [
             outcome(
-                "numpy", "warn", f"{subject} wants numpy{specifier}; numpy {version} is asked for", one.build.source,
+                "numpy",
+                "warn",
+                f"{subject} wants numpy{specifier}; numpy {version} is asked for",
+                one.build.source,
                 fix=f"numpy{specifier}",
             )
-        ]  # fmt: skip
+        ]
     if exactly or ">=2" in other.specifier.replace(" ", ""):
         return [
             outcome(
-                "numpy", "no", f"{subject} was compiled against NumPy 1 (numpy{specifier}); numpy {version} breaks its ABI", ABI_BREAKS,
+                "numpy",
+                "no",
+                f"{subject} was compiled against NumPy 1 (numpy{specifier}); numpy {version} breaks its ABI",
+                ABI_BREAKS,
                 fix="numpy<2",
             )
-        ]  # fmt: skip
+        ]
     return [
         outcome(
-            "numpy", "warn", f"{subject} was compiled against NumPy 1; an open numpy requirement installs numpy {version}, which "
-            "breaks it", ABI_BREAKS, fix="numpy<2",
+            "numpy",
+            "warn",
+            f"{subject} was compiled against NumPy 1; an open numpy requirement installs numpy {version}, which "
+            "breaks it",
+            ABI_BREAKS,
+            fix="numpy<2",
         )
-    ]  # fmt: skip
+    ]
 
 
 def judge_shared_libraries(asked: Sequence[Asked]) -> list[Outcome]:
@@ -138,26 +151,34 @@ _FRAMEWORKS = frozenset(
 
 def _libraries(first: Asked, second: Asked) -> list[Outcome]:
     a, b = first.build, second.build
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     if first.name not in _FRAMEWORKS or second.name not in _FRAMEWORKS:
         return _majors(first, second)
     names = f"{first.name} {a.version} and {second.name} {b.version}"
     left, right = exact(a.cudnn), exact(b.cudnn)
-    assert a.wheel_cuda is not None and b.wheel_cuda is not None
+    assert a.wheel_cuda is not None
+    assert b.wheel_cuda is not None
     if major(a.wheel_cuda) != major(b.wheel_cuda):
         return [
             outcome(
-                "one-cuda", "warn", f"{names} bring CUDA {a.wheel_cuda} and {b.wheel_cuda} into one environment", a.source,
+                "one-cuda",
+                "warn",
+                f"{names} bring CUDA {a.wheel_cuda} and {b.wheel_cuda} into one environment",
+                a.source,
                 fix="use builds of one CUDA major",
             )
-        ]  # fmt: skip
+        ]
     if left and right and left.count(".") > 1 and right.count(".") > 1 and left != right:
         return [
             outcome(
-                "cudnn", "no", f"{names} pin different cuDNN: {left} and {right}; pip cannot install both", a.source,
+                "cudnn",
+                "no",
+                f"{names} pin different cuDNN: {left} and {right}; pip cannot install both",
+                a.source,
                 fix="use versions that pin the same cuDNN, or two environments",
             )
-        ]  # fmt: skip
+        ]
     for pinned, ranged, who in ((left, b.cudnn, second), (right, a.cudnn, first)):
         if (
             pinned
@@ -168,26 +189,35 @@ def _libraries(first: Asked, second: Asked) -> list[Outcome]:
         ):
             return [
                 outcome(
-                    "cudnn", "no", f"{names}: {who.name} wants cuDNN {ranged}, the other pins {pinned}; pip cannot install both",
-                    a.source, fix="use versions whose cuDNN ranges meet, or two environments",
+                    "cudnn",
+                    "no",
+                    f"{names}: {who.name} wants cuDNN {ranged}, the other pins {pinned}; pip cannot install both",
+                    a.source,
+                    fix="use versions whose cuDNN ranges meet, or two environments",
                 )
-            ]  # fmt: skip
+            ]
     return []
 
 
 def _majors(first: Asked, second: Asked) -> list[Outcome]:
     a, b = first.build, second.build
-    assert a is not None and b is not None and a.wheel_cuda is not None and b.wheel_cuda is not None
+    assert a is not None
+    assert b is not None
+    assert a.wheel_cuda is not None
+    assert b.wheel_cuda is not None
     if major(a.wheel_cuda) == major(b.wheel_cuda):
         return []
     verdict = "no" if {first.name, second.name} & {"torch"} and _links_torch(first, second) else "warn"
     return [
         outcome(
-            "one-cuda", "no" if verdict == "no" else "warn",
-            f"{first.name} {a.version} is built for CUDA {a.wheel_cuda} and {second.name} {b.version} for CUDA {b.wheel_cuda}",
-            a.source, fix="use builds of one CUDA major",
+            "one-cuda",
+            "no" if verdict == "no" else "warn",
+            f"{first.name} {a.version} is built for CUDA {a.wheel_cuda} and {second.name} {b.version} for "
+            f"CUDA {b.wheel_cuda}",
+            a.source,
+            fix="use builds of one CUDA major",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _links_torch(first: Asked, second: Asked) -> bool:

@@ -1,6 +1,7 @@
 """cuDNN rules: same major and loaded ≥ built; which cards a cuDNN still serves.
 
-Source: cuDNN support matrices (one row a range of versions in the knowledge base); StreamExecutor's and PyTorch's own checks.
+Source: cuDNN support matrices (one row a range of versions in the knowledge base); StreamExecutor's and PyTorch's
+own checks.
 """
 
 from __future__ import annotations
@@ -57,10 +58,14 @@ def judge_cudnn_card(
         low, top = lowest(cudnn), re.search(r"<\s*([\d.]+)", cudnn or "")
         if low and top and parts(low)[0] == 9 and parts(capability) < (7, 5):
             return outcome(
-                "cudnn", "warn", f"{subject} takes any cuDNN {cudnn}: pip installs the newest, and cuDNN 9.11 and later have no "
-                f"code for compute capability {capability}", "cuDNN support matrix", gpu=gpu,
+                "cudnn",
+                "warn",
+                f"{subject} takes any cuDNN {cudnn}: pip installs the newest, and cuDNN 9.11 and later have no "
+                f"code for compute capability {capability}",
+                "cuDNN support matrix",
+                gpu=gpu,
                 fix="pin nvidia-cudnn-cu12<9.11",
-            )  # fmt: skip
+            )
         return None
     row = support_row(version, knowledge)
     if row is None:
@@ -68,14 +73,21 @@ def judge_cudnn_card(
     if parts(capability) < parts(row.cc_min):
         note = " (9.10.2 was the last for Maxwell, Pascal and Volta)" if at_least(version, "9.11") else ""
         return outcome(
-            "cudnn", "no", f"{subject}: cuDNN {version} serves compute capability {row.cc_min} and newer, not {capability}{note}",
-            row.source, gpu=gpu, fix="pin a cuDNN older than 9.11" if at_least(version, "9.11") else None,
-        )  # fmt: skip
+            "cudnn",
+            "no",
+            f"{subject}: cuDNN {version} serves compute capability {row.cc_min} and newer, not {capability}{note}",
+            row.source,
+            gpu=gpu,
+            fix="pin a cuDNN older than 9.11" if at_least(version, "9.11") else None,
+        )
     if row.cc and parts(capability)[0] > max(parts(c)[0] for c in row.cc):
         return outcome(
-            "cudnn", "warn", f"{subject}: cuDNN {version} is older than compute capability {capability}: it may lack kernels for it",
-            row.source, gpu=gpu,
-        )  # fmt: skip
+            "cudnn",
+            "warn",
+            f"{subject}: cuDNN {version} is older than compute capability {capability}: it may lack kernels for it",
+            row.source,
+            gpu=gpu,
+        )
     return None
 
 
@@ -86,13 +98,20 @@ def judge_cudnn_loaded(built: str | None, loaded: str | None, *, subject: str, w
         return None
     if major(want) != major(loaded):
         return outcome(
-            "cudnn", "no", f"{subject} is built for cuDNN {built}; {where} has cuDNN {loaded}: the major must be the same",
-            RULE_DOC, fix=f"use a base with cuDNN {major(want)}",
-        )  # fmt: skip
+            "cudnn",
+            "no",
+            f"{subject} is built for cuDNN {built}; {where} has cuDNN {loaded}: the major must be the same",
+            RULE_DOC,
+            fix=f"use a base with cuDNN {major(want)}",
+        )
     depth = min(len(parts(want)), len(parts(loaded)))
     if parts(loaded)[:depth] < parts(want)[:depth]:
         return outcome(
-            "cudnn", "no", f"{subject} is built for cuDNN {built}; {where} has the older cuDNN {loaded}: loaded must be at "
-            "least as new as built", RULE_DOC, fix=f"use cuDNN ≥ {want} of the same major",
-        )  # fmt: skip
+            "cudnn",
+            "no",
+            f"{subject} is built for cuDNN {built}; {where} has the older cuDNN {loaded}: loaded must be at "
+            "least as new as built",
+            RULE_DOC,
+            fix=f"use cuDNN ≥ {want} of the same major",
+        )
     return outcome("cudnn", "yes", f"{subject} is built for cuDNN {built}; {where} has {loaded}", RULE_DOC)

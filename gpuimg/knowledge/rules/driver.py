@@ -1,6 +1,7 @@
 """Driver rules: native, minor-version compatibility, forward compatibility, and which cards a driver branch drives.
 
-Sources: NVIDIA CUDA release notes (toolkit ↔ driver), CUDA Compatibility guide (minor-version and forward compatibility),
+Sources: NVIDIA CUDA release notes (toolkit ↔ driver), CUDA Compatibility guide (minor-version and forward
+compatibility),
 data-centre driver ↔ architecture matrix; the figures are in the knowledge base.
 """
 
@@ -174,27 +175,45 @@ def judge_driver(
     family = minor_floor(cuda, driver, knowledge) if major(cuda) >= 11 else False
     if family:
         return outcome(
-            rule, "warn", f"{subject} is newer than {driver.text}, which runs it by minor-version compatibility "
+            rule,
+            "warn",
+            f"{subject} is newer than {driver.text}, which runs it by minor-version compatibility "
             f"inside CUDA {major(cuda)}.x (no PTX; native from {knowledge.first_driver(cuda) or 'a newer driver'})",
-            MINOR_DOC, gpu=gpu, mode="compat",
-        )  # fmt: skip
+            MINOR_DOC,
+            gpu=gpu,
+            mode="compat",
+        )
     if forward is not None and at_least(forward.cuda, minor(cuda)) and family is not None and native is not None:
         state = forward_state(forward, driver, knowledge)
         if state and data_centre:
             return outcome(
-                rule, "warn", f"{subject} is above {driver.text}; the image's cuda-compat {forward.cuda} "
-                "bridges it (forward compatibility, data-centre cards only)", FORWARD_DOC, gpu=gpu, mode="compat",
-            )  # fmt: skip
+                rule,
+                "warn",
+                f"{subject} is above {driver.text}; the image's cuda-compat {forward.cuda} "
+                "bridges it (forward compatibility, data-centre cards only)",
+                FORWARD_DOC,
+                gpu=gpu,
+                mode="compat",
+            )
         if state and data_centre is None:
             return outcome(
-                rule, "unknown", f"{subject} is above {driver.text}; forward compatibility would bridge it on a data-centre "
-                "card only, and which card it is is not known", FORWARD_DOC, gpu=gpu, missing=("gpu",),
-            )  # fmt: skip
+                rule,
+                "unknown",
+                f"{subject} is above {driver.text}; forward compatibility would bridge it on a data-centre "
+                "card only, and which card it is is not known",
+                FORWARD_DOC,
+                gpu=gpu,
+                missing=("gpu",),
+            )
     if native is None or family is None:
         return outcome(
-            rule, "unknown", f"{subject} needs a driver {need}; {driver.text} alone does not decide", MINOR_DOC,
-            gpu=gpu, missing=("driver",),
-        )  # fmt: skip
+            rule,
+            "unknown",
+            f"{subject} needs a driver {need}; {driver.text} alone does not decide",
+            MINOR_DOC,
+            gpu=gpu,
+            missing=("driver",),
+        )
     why = ""
     if forward is not None and not data_centre:
         why = "; forward compatibility (cuda-compat) is for data-centre cards only (error 804 elsewhere)"
@@ -202,9 +221,13 @@ def judge_driver(
         why = "; only an image with cuda-compat would bridge it on a data-centre card"
     lowest = lowest_driver(cuda, knowledge)
     return outcome(
-        rule, "no", f"{subject} needs a driver {need}; {driver.text} is too old{why}", NOTES_DOC, gpu=gpu,
-        fix=f"ask for a driver ≥ {knowledge.first_driver(cuda) or lowest or 'newer'}, or take a build for an older CUDA",
-    )  # fmt: skip
+        rule,
+        "no",
+        f"{subject} needs a driver {need}; {driver.text} is too old{why}",
+        NOTES_DOC,
+        gpu=gpu,
+        fix=f"ask for a driver ≥ {knowledge.first_driver(cuda) or lowest or 'newer'}, or take a build of an older CUDA",
+    )
 
 
 def judge_card_driver(
@@ -218,18 +241,26 @@ def judge_card_driver(
     name = f"{row.name} (compute capability {capability})"
     if row.last_driver_branch and branch > int(row.last_driver_branch.lstrip("R")):
         return outcome(
-            "gpu-driver", "no", f"driver branch {branch} no longer drives {name}: R{row.last_driver_branch.lstrip('R')} is the last",
-            MATRIX_DOC, gpu=gpu, fix=f"use a driver of branch {row.last_driver_branch.lstrip('R')} or older",
-        )  # fmt: skip
+            "gpu-driver",
+            "no",
+            f"driver branch {branch} no longer drives {name}: R{row.last_driver_branch.lstrip('R')} is the last",
+            MATRIX_DOC,
+            gpu=gpu,
+            fix=f"use a driver of branch {row.last_driver_branch.lstrip('R')} or older",
+        )
     first = row.first_driver_branch
     if first is None and row.first_toolkit:
         toolkit_driver = knowledge.first_driver(row.first_toolkit)
         first = f"R{parts(toolkit_driver)[0]}" if toolkit_driver else None
     if first and branch < int(first.lstrip("R")):
         return outcome(
-            "gpu-driver", "no", f"{name} needs a driver of branch {first.lstrip('R')} or newer; {driver.text} does not know the card",
-            MATRIX_DOC, gpu=gpu, fix=f"ask for a driver ≥ {first.lstrip('R')}",
-        )  # fmt: skip
+            "gpu-driver",
+            "no",
+            f"{name} needs a driver of branch {first.lstrip('R')} or newer; {driver.text} does not know the card",
+            MATRIX_DOC,
+            gpu=gpu,
+            fix=f"ask for a driver ≥ {first.lstrip('R')}",
+        )
     return None
 
 
@@ -243,8 +274,9 @@ def judge_agreement(driver: DriverFacts, knowledge: Knowledge) -> Outcome | None
     if branch_of(DriverFacts(cuda=driver.cuda), knowledge) == branch_of(DriverFacts(driver.version), knowledge):
         return None
     return outcome(
-        "driver-contradiction", "warn",
+        "driver-contradiction",
+        "warn",
         f"driver {driver.version} supports CUDA {expected}, yet driver_cuda is given as {driver.cuda}: "
         "one of the two is wrong, or nvidia-smi was read in a container with cuda-compat",
         NOTES_DOC,
-    )  # fmt: skip
+    )

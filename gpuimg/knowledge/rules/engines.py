@@ -1,4 +1,5 @@
-"""What engines need of a card beyond code for it (vLLM ≥ 7.0, FlashAttention 2 ≥ 8.0 …), MIG, cards of one server together."""
+"""What engines need of a card beyond code for it (vLLM ≥ 7.0, FlashAttention 2 ≥ 8.0 …), MIG, cards of one server
+together."""
 
 from __future__ import annotations
 
@@ -43,9 +44,14 @@ def judge_mig(instances: Sequence[str | None]) -> Outcome | None:
     if len(slices) < 2:
         return None
     return outcome(
-        "mig", "warn", f"{len(slices)} MIG instances ({', '.join(sorted(set(slices)))}): a process sees one of them, and NCCL does not "
-        "work between instances", MIG_GUIDE, fix="one process for each instance, or switch MIG off for work on several",
-    )  # fmt: skip
+        "mig",
+        "warn",
+        f"{len(slices)} MIG instances ({', '.join(sorted(set(slices)))}): a process sees one of them, and "
+        "NCCL does not "
+        "work between instances",
+        MIG_GUIDE,
+        fix="one process for each instance, or switch MIG off for work on several",
+    )
 
 
 def judge_together(capabilities: Sequence[str], brands: Sequence[str | None]) -> list[Outcome]:
@@ -54,15 +60,20 @@ def judge_together(capabilities: Sequence[str], brands: Sequence[str | None]) ->
     if len(set(capabilities)) > 1:
         made.append(
             outcome(
-                "mixed-gpus", "warn", f"unlike cards in one server (compute capability {', '.join(sorted(set(capabilities), key=parts))}): "
-                "the build must hold code for each", "CUDA C Programming Guide, multi-device systems",
+                "mixed-gpus",
+                "warn",
+                f"unlike cards in one server (compute capability {', '.join(sorted(set(capabilities), key=parts))}): "
+                "the build must hold code for each",
+                "CUDA C Programming Guide, multi-device systems",
             )
-        )  # fmt: skip
+        )
     if len(brands) > 1 and all(b == "geforce" for b in brands) and any(parts(c) >= (8, 9) for c in capabilities):
         made.append(
             outcome(
-                "p2p", "warn", "GeForce RTX 40 and 50 have no peer-to-peer over PCIe: NCCL goes through host memory",
+                "p2p",
+                "warn",
+                "GeForce RTX 40 and 50 have no peer-to-peer over PCIe: NCCL goes through host memory",
                 "https://github.com/NVIDIA/nccl/issues (NCCL_P2P_DISABLE on RTX 4090)",
             )
-        )  # fmt: skip
+        )
     return made

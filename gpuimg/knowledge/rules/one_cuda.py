@@ -1,7 +1,9 @@
 """One CUDA in an image: system-linked wheels take CUDA and cuDNN from the base (or the host), and it must be theirs.
 
-Sonames decide: below CUDA 11 they name the minor (libcudart.so.10.1), from 11 on the major (libcublas.so.12), so any 12.x
-serves a 12.x build. Paddle compares its compiled CUDA with the loaded one itself; MindSpore has one plugin for each CUDA.
+Sonames decide: below CUDA 11 they name the minor (libcudart.so.10.1), from 11 on the major (libcublas.so.12), so
+any 12.x
+serves a 12.x build. Paddle compares its compiled CUDA with the loaded one itself; MindSpore has one plugin for
+each CUDA.
 """
 
 from __future__ import annotations
@@ -42,10 +44,14 @@ def judge_base_cuda(
     if base_cuda is None:
         return [
             outcome(
-                "one-cuda", "no", f"{subject} takes CUDA {want} from the system, and {where} has none", SONAMES,
-                fix=f"use a base with CUDA {want}" + (" and cuDNN (cudnn-runtime)" if needs_cudnn(build) else " (runtime)"),
+                "one-cuda",
+                "no",
+                f"{subject} takes CUDA {want} from the system, and {where} has none",
+                SONAMES,
+                fix=f"use a base with CUDA {want}"
+                + (" and cuDNN (cudnn-runtime)" if needs_cudnn(build) else " (runtime)"),
             )
-        ]  # fmt: skip
+        ]
     if build.cuda_builds:
         return [_one_of(build, base_cuda, subject, where), *_flavour(build, flavour, subject, where)]
     text = f"{subject} is built for CUDA {want} (wheel_cuda); {where} has CUDA {base_cuda} (base_cuda)"
@@ -55,10 +61,13 @@ def judge_base_cuda(
     if major(base_cuda) != major(want):
         return [
             outcome(
-                "one-cuda", "no", f"{text}: another major, libcudart.so.{major(want)} is not there", SONAMES,
+                "one-cuda",
+                "no",
+                f"{text}: another major, libcudart.so.{major(want)} is not there",
+                SONAMES,
                 fix=_other(build, base_cuda),
             )
-        ]  # fmt: skip
+        ]
     ok = at_least(base_cuda, want) or "." not in want
     made = outcome(
         "one-cuda",
@@ -92,17 +101,24 @@ def _flavour(build: Build, flavour: str | None, subject: str, where: str) -> lis
     if flavour == "base":
         return [
             outcome(
-                "one-cuda", "no", f"{subject} needs cuBLAS and more from the system; {where} is the 'base' flavour with cudart "
-                "alone", SONAMES, fix="use the cudnn-runtime flavour",
+                "one-cuda",
+                "no",
+                f"{subject} needs cuBLAS and more from the system; {where} is the 'base' flavour with cudart alone",
+                SONAMES,
+                fix="use the cudnn-runtime flavour",
             )
-        ]  # fmt: skip
+        ]
     if flavour in {"runtime", "devel"} and needs_cudnn(build):
         return [
             outcome(
-                "cudnn", "no", f"{subject} needs cuDNN {build.cudnn or ''} from the system; {where} is a '{flavour}' flavour without "
-                "cuDNN", SONAMES, fix="use the cudnn-runtime flavour",
+                "cudnn",
+                "no",
+                f"{subject} needs cuDNN {build.cudnn or ''} from the system; {where} is a '{flavour}' flavour without "
+                "cuDNN",
+                SONAMES,
+                fix="use the cudnn-runtime flavour",
             )
-        ]  # fmt: skip
+        ]
     return []
 
 

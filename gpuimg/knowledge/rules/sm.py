@@ -1,4 +1,5 @@
-"""GPU code rule: SASS runs on the same major with an equal or higher minor; PTX on anything newer, if the driver compiles it.
+"""GPU code rule: SASS runs on the same major with an equal or higher minor; PTX on anything newer, if the driver
+compiles it.
 
 Source: CUDA C Programming Guide, binary and PTX compatibility; Blackwell and Tegra notes of the compatibility guides.
 """
@@ -14,7 +15,8 @@ from gpuimg.knowledge.rules.outcome import Outcome, outcome
 
 GUIDE = "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#application-compatibility"
 TEGRA = frozenset({"3.2", "5.3", "6.2", "7.2", "8.7"})
-"""Jetson boards: code for desktop cards of the same major does not run there (programming guide, binary compatibility)."""
+"""Jetson boards: code for desktop cards of the same major does not run there (programming guide, binary
+compatibility)."""
 
 
 def code_for(capability: str, sm: Sequence[str]) -> Literal["sass", "ptx", "none"]:
@@ -63,7 +65,8 @@ def family_toolkit(capability: str, knowledge: Knowledge) -> str | None:
 
 
 def toolkit_knows(capability: str, cuda: str, knowledge: Knowledge) -> bool | None:
-    """Can a toolkit make machine code this card runs (so that its cuBLAS and cuDNN can hold some)? None: not in the table."""
+    """Can a toolkit make machine code this card runs (so that its cuBLAS and cuDNN can hold some)? None: not in
+    the table."""
     row = next((a for a in knowledge.architectures if a.compute_capability == capability), None)
     first = family_toolkit(capability, knowledge)
     if row is None or first is None:
@@ -99,13 +102,21 @@ def judge_sm(
     if sm is None:
         if known is False:
             return outcome(
-                "sm", "no", f"{subject}: {built} can hold no machine code for {called}, {wanted}"
-                f" (toolkits {_range(capability, knowledge)})", source, gpu=gpu,
-            )  # fmt: skip
+                "sm",
+                "no",
+                f"{subject}: {built} can hold no machine code for {called}, {wanted}"
+                f" (toolkits {_range(capability, knowledge)})",
+                source,
+                gpu=gpu,
+            )
         return outcome(
-            "sm", "unknown", f"{subject}: its SM list is not measured; {built} {'knows' if known else 'may know'} {called}",
-            source, gpu=gpu, missing=("sm list of the build",),
-        )  # fmt: skip
+            "sm",
+            "unknown",
+            f"{subject}: its SM list is not measured; {built} {'knows' if known else 'may know'} {called}",
+            source,
+            gpu=gpu,
+            missing=("sm list of the build",),
+        )
     code = code_for(capability, sm)
     if code == "sass":
         return outcome("sm", "yes", f"{subject} holds code for {called}: {span(sm)}", source, gpu=gpu)
@@ -116,18 +127,31 @@ def judge_sm(
         )
     if known is False and not libraries_follow:
         return outcome(
-            "sm", "no", f"{subject} holds only PTX for {called}, {wanted} ({span(sm)}), and the cuBLAS and cuDNN of {built} "
-            f"have no code for it (toolkits {_range(capability, knowledge)})", source, gpu=gpu,
-        )  # fmt: skip
+            "sm",
+            "no",
+            f"{subject} holds only PTX for {called}, {wanted} ({span(sm)}), and the cuBLAS and cuDNN of {built} "
+            f"have no code for it (toolkits {_range(capability, knowledge)})",
+            source,
+            gpu=gpu,
+        )
     if native is False:
         return outcome(
-            "sm", "no", f"{subject} holds only PTX for {called}, {wanted} ({span(sm)}), and a driver older than {built} cannot "
-            "compile that PTX (error 222): minor-version compatibility does not cover it", source, gpu=gpu,
-        )  # fmt: skip
+            "sm",
+            "no",
+            f"{subject} holds only PTX for {called}, {wanted} ({span(sm)}), and a driver older than {built} cannot "
+            "compile that PTX (error 222): minor-version compatibility does not cover it",
+            source,
+            gpu=gpu,
+        )
     return outcome(
-        "sm", "warn", f"{subject} holds only PTX for {called} ({span(sm)}): the driver compiles it at the first start, "
-        "which takes minutes", source, gpu=gpu, mode="ptx",
-    )  # fmt: skip
+        "sm",
+        "warn",
+        f"{subject} holds only PTX for {called} ({span(sm)}): the driver compiles it at the first start, "
+        "which takes minutes",
+        source,
+        gpu=gpu,
+        mode="ptx",
+    )
 
 
 def _range(capability: str, knowledge: Knowledge) -> str:

@@ -58,9 +58,12 @@ def judge_python(build: Build, python: str | None, *, subject: str, source: str,
         else f"it needs {build.requires_python}"
     )
     return outcome(
-        "python", "warn" if soft else "no", f"{subject} has no wheel for Python {python} (cp{python.replace('.', '')}): {have}",
-        source, fix=f"use Python {max(build.pythons, key=parts)} or older" if build.pythons else None,
-    )  # fmt: skip
+        "python",
+        "warn" if soft else "no",
+        f"{subject} has no wheel for Python {python} (cp{python.replace('.', '')}): {have}",
+        source,
+        fix=f"use Python {max(build.pythons, key=parts)} or older" if build.pythons else None,
+    )
 
 
 def judge_glibc(build: Build, glibc: str | None, *, subject: str, where: str, source: str) -> Outcome | None:
@@ -79,9 +82,12 @@ def judge_glibc(build: Build, glibc: str | None, *, subject: str, where: str, so
     if at_least(glibc, want):
         return outcome("glibc", "yes", f"{subject} needs glibc {want}{tag}; {where} has {glibc}", source)
     return outcome(
-        "glibc", "no", f"{subject} needs glibc {want}{tag}; {where} has glibc {glibc}", source,
+        "glibc",
+        "no",
+        f"{subject} needs glibc {want}{tag}; {where} has glibc {glibc}",
+        source,
         fix=f"use a base with glibc ≥ {want}, or an older version of the package",
-    )  # fmt: skip
+    )
 
 
 def _symbols(build: Build) -> str | None:
@@ -120,7 +126,9 @@ def judge_index(build: Build, index_urls: Sequence[str], *, subject: str, file: 
         )
     named = f"; the file names {', '.join(index_urls)}" if index_urls else ""
     return outcome(
-        "index", "no", f"{subject} is not on PyPI, which takes no local labels{named}: pip finds nothing",
+        "index",
+        "no",
+        f"{subject} is not on PyPI, which takes no local labels{named}: pip finds nothing",
         build.index_url or "https://packaging.python.org/specifications/version-specifiers/#local-version-identifiers",
         fix=f"add --extra-index-url {build.index_url} to {file or 'the file'}" if build.index_url else None,
-    )  # fmt: skip
+    )
