@@ -7,6 +7,7 @@ Pure: time and salt are arguments.
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -20,6 +21,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://gpuimg.dev/verification/v1"
 _LONGEST_LIST = 24
 """Longer lists of measurements (curves) stay in the evidence; the certificate names their digest."""
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _SHOWN = ("name", "compute_capability", "memory_mib", "pci_device_id")
 
 
@@ -91,7 +93,7 @@ def make_certificate(
             "_type": STATEMENT_TYPE,
             "subject": [{"name": image, "digest": {"sha256": subject.removeprefix("sha256:")}}],
             "predicateType": PREDICATE_TYPE,
-            "predicate": predicate,
+            "predicate": _without_uuids(predicate, salt),
         }
     )
 
@@ -132,7 +134,7 @@ def host_facts(evidence: Evidence, salt: str) -> dict[str, Any]:
     for gpu in gpus_of(evidence):
         shown: dict[str, Any] = {k: gpu[k] for k in _SHOWN if k in gpu}
         if gpu.get("uuid"):
-            shown["uuid_salted"] = salted(str(gpu["uuid"]), salt)
+            shown["uuid"] = str(gpu["uuid"])
         gpus.append(shown)
     engine = evidence.host.get("engine")
     return {
@@ -166,6 +168,17 @@ def parse_time(text: str) -> datetime:
         ValueError: anything else.
     """
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
+
+
+def _without_uuids(value: Any, salt: str) -> Any:
+    """Every GPU or MIG UUID, wherever a check or the watch put it, as ``salted:<SHA-256>``."""
+    if isinstance(value, dict):
+        return {k: _without_uuids(v, salt) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_uuids(v, salt) for v in value]
+    if isinstance(value, str):
+        return _UUID.sub(lambda found: "salted:" + salted(found[0], salt), value)
+    return value
 
 
 def _check(check: CheckResult) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from gpuimg.certify.canonical import canonical
 from gpuimg.certify.signing import Signer, pre_authentication, signed_by
 from gpuimg.errors import BadInput
 from gpuimg.nouns import Certificate, Gpu, Host
-from tests.unit.test_certify_judge import GOOD, GOOD_GPU, POLICY, check, evidence
+from tests.unit.test_certify_judge import GOOD, GOOD_GPU, POLICY, UUID, check, evidence
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=timezone.utc)
 DIGEST = "sha256:" + "1" * 64
@@ -66,10 +66,13 @@ def test_statement_is_in_toto_about_the_digest_alone() -> None:
     json.dumps(statement)
 
 
-def test_uuids_appear_only_salted() -> None:
-    text = json.dumps(unsigned().statement)
-    assert "GPU-1" not in text
-    assert hashlib.sha256(bytes(16) + b"GPU-1").hexdigest() in text
+def test_uuids_appear_only_salted_wherever_they_were_measured() -> None:
+    watch = {"available": True, "worked": True, "gpus": [{"uuid": UUID, "utilisation_percent": [1] * 100}]}
+    found = evidence(*GOOD_GPU, check("card.identity", measured={"said": f"GPU 0: {UUID}"}), gpu=True, watch=watch)
+    made = make_certificate(found, judge(found, POLICY), POLICY, image="x", issued=NOW, salt="00" * 16)
+    text = json.dumps(made.statement)
+    assert UUID not in text
+    assert text.count(hashlib.sha256(bytes(16) + UUID.encode()).hexdigest()) == 3
 
 
 def test_long_series_are_replaced_by_their_digest() -> None:

@@ -14,6 +14,7 @@ from gpuimg.certify.policy import Policy, load_policy
 from gpuimg.errors import BadInput
 from gpuimg.nouns import CheckResult, Evidence
 
+UUID = "GPU-12345678-1234-1234-1234-123456789abc"
 POLICY = Policy.model_validate(
     {
         "schema": "gpuimg/policy/v1",
@@ -39,7 +40,7 @@ def evidence(*checks: CheckResult, gpu: bool = False, **host: Any) -> Evidence:
     device = "cpu"
     if gpu:
         device = "cuda:0"
-        card = {"name": "NVIDIA H200", "compute_capability": "9.0", "uuid": "GPU-1"}
+        card = {"name": "NVIDIA H200", "compute_capability": "9.0", "uuid": UUID}
         environment |= {"device": "cuda", "gpus": [card], "driver": "580.82.07", "driver_cuda": "13.0"}
     facts = {
         "authentic": {"ok": True},
