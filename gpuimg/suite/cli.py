@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -61,6 +62,11 @@ def main(argv: list[str] | None = None) -> int:
     return run_main(args)
 
 
+def _interrupt(number: int, frame: Any) -> None:
+    """SIGTERM and SIGHUP end the run as Ctrl-C does: children killed, folders removed."""
+    raise KeyboardInterrupt
+
+
 def run_main(args: argparse.Namespace) -> int:
     from .profiles import BadProfile, load_profile
     from .registry import FRAMEWORKS, all_checks
@@ -108,6 +114,8 @@ def run_main(args: argparse.Namespace) -> int:
             emitted[0] += 1
 
         run = Run(options, emit)
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGHUP, _interrupt)
         summary = run.go()
     except BadProfile as error:
         print(f"gpuimg-suite: {error}", file=sys.stderr)
@@ -116,7 +124,7 @@ def run_main(args: argparse.Namespace) -> int:
         print(f"gpuimg-suite: {error}", file=sys.stderr)
         return CANNOT_TELL
     except KeyboardInterrupt:
-        print("gpuimg-suite: interrupted; nothing was written", file=sys.stderr)
+        print("gpuimg-suite: interrupted; no document was written", file=sys.stderr)
         return 130
     if args.out:
         temporary = args.out + ".part"

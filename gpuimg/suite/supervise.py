@@ -236,6 +236,10 @@ def run_supervised(
             if not ready:
                 break
             drain(ready)
+    except BaseException:  # Ctrl-C, SIGTERM: what we started goes with us
+        _kill_family(pid, spare, done)
+        _reap(spare)
+        raise
     finally:
         if writing:
             os.close(message_w)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -290,6 +293,36 @@ def test_the_suite_costs_little(zipapp: str) -> None:
     )
     assert code in (0, 1, 3)
     assert read_document(out).summary["overhead_seconds"] < 2.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "docker stop"])
+def test_an_interrupted_run_leaves_nothing(zipapp: str, tmp_path: Path, number: signal.Signals) -> None:
+    """Neither processes of a check, nor its folders, nor half a document."""
+    marker = f"4321{int(number)}"
+    command = f"setsid sleep {marker} & sleep {marker}"
+    process = subprocess.Popen(
+        [sys.executable, zipapp, "--only", "host.sandbox", "--run", command, "--out", str(tmp_path / "out.jsonl")],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+    def sleepers() -> list[str]:
+        found = []
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if Path(path).read_bytes().split(b"\0")[:2] == [b"sleep", marker.encode()]:
+                    found.append(path)
+        return found
+
+    deadline = time.monotonic() + 20
+    while len(sleepers()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(sleepers()) == 2
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 130
+    assert sleepers() == []
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- old Pythons ----------------------------------------------------------------------------------------------------
