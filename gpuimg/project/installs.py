@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuimg.nouns import Requirement
@@ -73,6 +73,8 @@ class Install:
     environment: str | None = None
     """conda environment or virtual environment it goes to, where the command says so."""
     words: tuple[str, ...] = ()
+    conditional: bool = False
+    """Inside if/case: it may not run."""
 
     def option(self, *names: str) -> str | None:
         return next((v for k, v in self.options if k in names), None)
@@ -82,7 +84,7 @@ def installs(found: Iterable[Command], file: str) -> tuple[Install, ...]:
     """The install commands among simple commands, in order."""
     made: list[Install] = []
     for command in found:
-        made.extend(_of(command.words, command.line, file))
+        made.extend(replace(i, conditional=command.conditional) for i in _of(command.words, command.line, file))
     return tuple(made)
 
 
@@ -165,14 +167,10 @@ def _minor(text: str | None) -> str | None:
 
 
 def _with_environment(made: Install, environment: str) -> Install:
-    from dataclasses import replace
-
     return replace(made, environment=environment)
 
 
 def _sync(made: Install) -> Install:
-    from dataclasses import replace
-
     files = (*made.files, *(p for p in (*made.texts, *made.local_paths) if p.endswith((".txt", ".toml", ".in"))))
     return replace(made, files=files, texts=(), requirements=(), local_paths=())
 

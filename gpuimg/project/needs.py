@@ -44,6 +44,20 @@ def read_needs(paths: Sequence[Path], dockerfile: Path | None = None) -> Project
     return collected.needs()
 
 
+def needs_of_file(file: FileNeeds) -> ProjectNeeds:
+    """One parsed file as ProjectNeeds. Raises BadInput when nothing in it can be read."""
+    collected = _Collected()
+    collected.add(file)
+    return collected.needs()
+
+
+def needs_of_dockerfile(text: str, file: str, folder: Path) -> ProjectNeeds:
+    """A Dockerfile's text as ProjectNeeds; files it installs are looked for in ``folder``."""
+    collected = _Collected()
+    collected.add_dockerfile(parse_dockerfile(text, file), folder)
+    return collected.needs()
+
+
 class _Collected:
     def __init__(self) -> None:
         self.requirements: list[Requirement] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _RESERVED = {
     "if",
@@ -60,6 +60,8 @@ class Command:
     """Files written to with ``>`` or ``>>``."""
     piped: bool = False
     """Its output goes to the next command."""
+    conditional: bool = False
+    """Inside if/case, or after ``||``: it may not run."""
 
     @property
     def program(self) -> str:
@@ -140,13 +142,20 @@ def _commands(text: str, first_line: int, known: dict[str, str], depth: int) -> 
     for inner_text, inner_line in inner:
         made.extend(_commands(inner_text, inner_line, dict(known), depth + 1))
     current: list[_Token] = []
+    inside = 0
+    after_or = False
     for token in [*tokens, _Token(";", first_line, True)]:
         if not token.operator:
             current.append(token)
             continue
         if current:
-            made.extend(_simple(current, known, depth, piped=token.text == "|"))
+            opening = {t.text for t in current[:2] if not t.quoted}
+            inside += bool({"if", "case"} & opening)
+            found = _simple(current, known, depth, piped=token.text == "|")
+            made.extend(replace(c, conditional=c.conditional or inside > 0 or after_or) for c in found)
+            inside = max(0, inside - bool({"fi", "esac"} & opening))
             current = []
+        after_or = token.text == "||"
     return made
 
 
