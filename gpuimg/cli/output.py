@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    out: Console
+    err: Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+def __getattr__(name: str) -> Any:
+    """``out`` and ``err``, made when first asked for: ``--json`` does not pay for rich."""
+    if name not in {"out", "err"}:
+        raise AttributeError(name)
+    from rich.console import Console
+
+    made = Console(stderr=name == "err", highlight=False, soft_wrap=True)
+    globals()[name] = made
+    return made
 
 
 def json_option(function: F) -> F:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpuimg.cli.output import json_option, out, print_json
+from gpuimg.cli.output import json_option, print_json
 from gpuimg.cli.question import build_question, question_options
 
 
@@ -27,6 +27,7 @@ def command(as_json: bool, **options: Any) -> int:
         print_json(found.to_json())
         return found.exit_code
     from gpuimg.cli.answer_text import show
+    from gpuimg.cli.output import out
 
     show(found.answer)
     if found.answer.verdict.startswith("fits"):

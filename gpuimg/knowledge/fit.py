@@ -372,7 +372,8 @@ def pick(
     """pip's own pick; on the command line an open range goes on to the newest version that fits."""
     name = wanted.name
     if not choice.builds:
-        return None, _nothing(wanted, choice, knowledge)
+        others = any(knowledge.builds(w.name) for w in situation.wanted if w.name != wanted.name)
+        return None, _nothing(wanted, choice, knowledge, others=others)
     own = _pip_pick(wanted, choice.builds, situation)
     first = evaluate(wanted, own, situation, knowledge)
     alternatives = _alternatives(wanted, own, choice.builds)
@@ -427,8 +428,11 @@ def _alternatives(wanted: Wanted, own: Build, builds: Sequence[Build]) -> list[B
     return [*same, *(b for b in builds if b.version != own.version)]
 
 
-def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge) -> list[Outcome]:
-    """No build: unknown package or version, newer than the data, or a build that does not exist."""
+def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge, *, others: bool) -> list[Outcome]:
+    """No build: unknown package or version, newer than the data, or a build that does not exist.
+
+    ``others``: something else that is known is asked for as well.
+    """
     requirement = wanted.requirement
     near = f"; nearest: {', '.join(choice.nearest)}" if choice.nearest else ""
     if choice.no_such_build:
@@ -444,8 +448,11 @@ def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge) -> list[Outco
                 fix="take one of the builds that exist",
             )
         ]
-    if wanted.origin in {"file", "conda"} and not knowledge.builds(requirement.name):
-        return []
+    if not knowledge.builds(requirement.name) and (wanted.origin in {"file", "conda"} or (others and not choice.close)):
+        if wanted.origin != "command line":
+            return []
+        text = f"{requirement.name} is not in the data: not judged"
+        return [outcome("requirement", "warn", text, f"knowledge base of {knowledge.date}")]
     if wanted.origin == "image":
         if wanted.name not in PRIMARY:
             return []

@@ -22,6 +22,7 @@ from gpuimg.knowledge.rules.driver import lowest_driver
 from gpuimg.knowledge.rules.numbers import at_least, minor, parts
 from gpuimg.knowledge.rules.one_cuda import needs_cudnn
 from gpuimg.knowledge.rules.outcome import Outcome, combine, outcome
+from gpuimg.knowledge.selection import rows_of
 from gpuimg.knowledge.tables import Build
 from gpuimg.nouns import BaseImage, Cell, Plan, Requirement
 
@@ -119,10 +120,8 @@ def plan_cell(cell: Cell, *, targets: Sequence[Target] = (), knowledge: Knowledg
     Raises BadInput (with file and line) for a framework, version or package line that cannot be read or is not known.
     """
     package = package_of(cell)
-    rows = knowledge.builds(package)
+    rows = rows_of(package, knowledge)
     if not rows:
-        if cell.device == "cpu" and package == "onnxruntime":
-            return _cpu_without_rows(cell, package, knowledge)
         raise BadInput.at(
             cell.file or cell.id,
             cell.line,
@@ -130,7 +129,8 @@ def plan_cell(cell: Cell, *, targets: Sequence[Target] = (), knowledge: Knowledg
             allowed=knowledge.frameworks(),
             value=cell.framework,
         )
-    builds = [b for b in knowledge.builds(package, cell.version) if b.machine == cell.machine]
+    wanted = version_key(cell.version)
+    builds = [b for b in rows if b.machine == cell.machine and version_key(b.version) == wanted]
     if not builds:
         return _no_version(cell, package, knowledge)
     kept, problem = _choose(cell, builds)
@@ -432,7 +432,7 @@ def _rank(version: str) -> int:
 
 
 def _no_version(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
-    rows = knowledge.builds(package, cell.version)
+    rows = [b for b in rows_of(package, knowledge) if version_key(b.version) == version_key(cell.version)]
     if rows:
         found = outcome(
             "wheel",
@@ -442,7 +442,7 @@ def _no_version(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
             rows[0].source,
         )
         return _refused(cell, [found], knowledge)
-    known = knowledge.versions(package)
+    known = tuple(dict.fromkeys(b.version for b in rows_of(package, knowledge)))
     newer = version_key(cell.version) > version_key(known[-1])
     what = f"newer than the data ({knowledge.date}, newest {known[-1]})" if newer else "no such version is known"
     near = sorted(known, key=lambda v: abs(_rank(v) - _rank(cell.version)))[:3]
@@ -458,29 +458,3 @@ def _no_version(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
         knowledge,
         nearest=[{"requirement": {cell.framework: v}, "why": "a version that is known"} for v in near[:1]],
     )
-
-
-def _cpu_without_rows(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
-    """onnxruntime (CPU) is released together with onnxruntime-gpu: its Pythons and versions are those."""
-    twin = [b for b in knowledge.builds("onnxruntime-gpu", cell.version) if b.machine in {cell.machine, "x86_64"}]
-    if not twin:
-        return _no_version(cell, "onnxruntime-gpu", knowledge)
-    build = replace(
-        twin[0],
-        framework=package,
-        device="cpu",
-        wheel_cuda=None,
-        cudnn=None,
-        nccl=None,
-        sm=None,
-        bundles_cuda=True,
-        index="pypi",
-        index_url=None,
-        local=None,
-        size_mib=28,
-        machine=cell.machine,
-    )
-    _, outcomes, base = _judged(cell, build, (), knowledge)
-    if combine(outcomes) in {"does-not-fit", "unknown"}:
-        return _refused(cell, outcomes, knowledge, nearest=_advice(cell, build, (), knowledge))
-    return _plan(cell, build, base, outcomes, knowledge)

@@ -28,6 +28,8 @@ class Choice:
     problem: str | None = None
     newer: bool = False
     nearest: tuple[str, ...] = ()
+    close: bool = False
+    """The unknown name is one slip away from a known one."""
     no_such_build: tuple[Build, ...] = ()
     """The version exists, but not in the build asked for: these are the ones that do."""
 
@@ -55,19 +57,39 @@ def _matches(version: str, specifier: SpecifierSet, requirement: Requirement) ->
     return is_exact(requirement) and specifier.contains(key, prereleases=True)
 
 
+def rows_of(name: str, knowledge: Knowledge) -> tuple[Build, ...]:
+    """Builds of a package. ``onnxruntime`` (CPU) is released together with onnxruntime-gpu and follows its rows."""
+    rows = knowledge.builds(name)
+    if rows or name != "onnxruntime":
+        return rows
+    made: dict[tuple[str, str], Build] = {}
+    for build in knowledge.builds("onnxruntime-gpu"):
+        for machine in ("x86_64", "aarch64"):
+            made.setdefault((build.version, machine), _cpu_twin(build, machine))
+    return tuple(made.values())
+
+
+def _cpu_twin(build: Build, machine: str) -> Build:
+    return replace(
+        build, framework="onnxruntime", device="cpu", wheel_cuda=None, cudnn=None, nccl=None, sm=None, bundles_cuda=True,
+        machine=machine, size_mib=28, cuda_builds=(), index="pypi", index_url=None, local=None, notes=("CPU-only: the GPU build is onnxruntime-gpu",), default=True,
+    )  # fmt: skip
+
+
 def choose(wanted: Wanted, situation: Situation, knowledge: Knowledge) -> Choice:
     """All builds that satisfy the requirement on that machine; newest version first, pip's own default first
     within it."""
     requirement = wanted.requirement
-    rows = knowledge.builds(requirement.name)
+    rows = rows_of(requirement.name, knowledge)
     if not rows:
-        return Choice(
-            problem=f"{requirement.name} is not in the data", nearest=_near_names(requirement.name, knowledge)
-        )
+        near = _near_names(requirement.name, knowledge)
+        close = bool(difflib.get_close_matches(requirement.name, near, n=1, cutoff=0.85))
+        return Choice(problem=f"{requirement.name} is not in the data", nearest=near, close=close)
     specifier = specifier_of(requirement)
-    versions = [v for v in knowledge.versions(requirement.name) if _matches(v, specifier, requirement)]
+    known = tuple(dict.fromkeys(b.version for b in rows))
+    versions = [v for v in known if _matches(v, specifier, requirement)]
     if not versions:
-        return _no_version(requirement, knowledge)
+        return _no_version(requirement, known, knowledge)
     machine_rows = [b for b in rows if b.machine == situation.machine]
     kept = [b for b in machine_rows if b.version in set(versions) and not b.yanked] or [
         b for b in machine_rows if b.version in set(versions)
@@ -171,8 +193,7 @@ def _from_url(builds: tuple[Build, ...], requirement: Requirement) -> tuple[Buil
     return tuple(replace(b, pythons=pythons) for b in builds)
 
 
-def _no_version(requirement: Requirement, knowledge: Knowledge) -> Choice:
-    known = knowledge.versions(requirement.name)
+def _no_version(requirement: Requirement, known: Sequence[str], knowledge: Knowledge) -> Choice:
     named = re.findall(r"\d[\w.]*", requirement.specifier)
     top = known[-1]
     newer = bool(named) and "<" not in requirement.specifier and all(version_key(n) > version_key(top) for n in named)

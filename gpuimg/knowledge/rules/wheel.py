@@ -41,7 +41,7 @@ def python_ok(build: Build, python: str) -> bool | None:
 
 
 def judge_python(build: Build, python: str | None, *, subject: str, source: str, soft: bool = False) -> Outcome | None:
-    """``soft``: the Python is merely the distribution's own, another can be installed: worth a warning only."""
+    """``soft``: the Python is merely the distribution's own; another can be installed, so it must be asked for."""
     if python is None:
         return None
     ok = python_ok(build, python)
@@ -57,13 +57,12 @@ def judge_python(build: Build, python: str | None, *, subject: str, source: str,
         if build.pythons
         else f"it needs {build.requires_python}"
     )
-    return outcome(
-        "python",
-        "warn" if soft else "no",
-        f"{subject} has no wheel for Python {python} (cp{python.replace('.', '')}): {have}",
-        source,
-        fix=f"use Python {max(build.pythons, key=parts)} or older" if build.pythons else None,
-    )
+    text = f"{subject} has no wheel for Python {python} (cp{python.replace('.', '')}): {have}"
+    fix = f"use Python {max(build.pythons, key=parts)} or older, down to {min(build.pythons, key=parts)}" if build.pythons else None
+    if soft:
+        text += f"; {python} is the distribution's own, and which one is used is not given"
+        return outcome("python", "unknown", text, source, fix=fix, missing=("python",))
+    return outcome("python", "no", text, source, fix=fix)
 
 
 def judge_glibc(build: Build, glibc: str | None, *, subject: str, where: str, source: str) -> Outcome | None:
