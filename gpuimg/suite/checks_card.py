@@ -119,7 +119,7 @@ def card_state(ctx: Context) -> Outcome:
     title="Card is not worn out",
     proves="its memory has spare rows left and no uncorrectable errors, and the kernel log holds no fatal Xid",
     how="NVML: ECC counters, remapped rows, retired pages, PCIe replays; Xid lines of a readable kernel log",
-    threshold="remapping failed, pending or uncorrectable: 0; uncorrectable errors since boot: 0; corrected ≤ 2e7; "
+    threshold="remapping failed or pending: 0, rows remapped ≤ 512; uncorrectable errors since boot: 0; corrected ≤ 2e7; "
     "retired pages < 62; no fatal Xid",
     source="AzNHC health checks; https://docs.nvidia.com/deploy/xid-errors/",
     needs=("gpu",),

@@ -139,6 +139,8 @@ BAD_REASONS = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_
 
 RETIRED_PAGES_LIMIT = 62
 """Pages: AzNHC fails a V100 at 62 (the driver cannot retire more than 64)."""
+REMAPPED_LIMIT = 512
+"""Rows remapped after uncorrectable errors: above it AzNHC means to fail; a few are what the spare rows are for."""
 CORRECTED_LIMIT = 20_000_000
 """Corrected errors over a card's life: AzNHC 2e7."""
 XID_FATAL = (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140)
@@ -154,7 +156,7 @@ def wear_problems(wear: Mapping[str, Any]) -> list[Problem]:
         problems.append(Problem("a row remapping failed: no spare rows are left in a bank", bad))
     if rows.get("pending"):
         problems.append(Problem("a row remapping is pending", "the host must reset the GPU or reboot first"))
-    if rows.get("uncorrectable"):
+    if (rows.get("uncorrectable") or 0) > REMAPPED_LIMIT:
         problems.append(Problem(f"{rows['uncorrectable']} rows were remapped after uncorrectable errors", bad))
     if wear.get("ecc_uncorrected_volatile"):
         problems.append(Problem(f"{wear['ecc_uncorrected_volatile']} uncorrectable memory errors since boot", bad))

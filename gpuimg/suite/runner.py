@@ -119,6 +119,9 @@ def judge_end(done: Finished, key: bytes, check: Check, timeout: float) -> dict[
                 reason=f"it left processes running: {', '.join(done.leftovers)}",
                 hint="workers that outlive their parent keep GPU memory; join them, or run with --init",
             )
+    if done.out_of_memory and result["status"] in (FAIL, ERROR) and done.signal is None:
+        result["reason"] = f"{result.get('reason')}; the kernel's out-of-memory killer struck meanwhile"
+        result["hint"] = "give the container more memory (docker run --memory), or fewer workers"
     if done.leftovers:
         result["leftovers"] = done.leftovers
     if done.zombies:
