@@ -410,11 +410,14 @@ class Run:
                 else Outcome(PASS, measured)
             )
         elif done.signal is None and not done.timed_out and not done.fork_bomb:
-            outcome = failed(
-                f"exit status {done.exit_code}",
-                hint_for(done.stderr + done.stdout) or "its output is below",
-                measured,
-            )
+            # a shell reports a command that a signal ended as 128 + its number
+            shell = SIGNAL_HINTS.get((done.exit_code or 0) - 128)  # type: ignore[call-overload]
+            reason, hint = f"exit status {done.exit_code}", "its output is below"
+            if shell is not None:
+                reason, hint = f"{reason}: {_signal_name((done.exit_code or 0) - 128)}, {shell[0]}", shell[1]
+            if done.out_of_memory:
+                reason, hint = f"{reason}: the kernel's out-of-memory killer ended it", SIGNAL_HINTS[signal.SIGKILL][1]
+            outcome = failed(reason, hint_for(done.stderr + done.stdout) or hint, measured)
         else:
             outcome = Outcome(**{k: v for k, v in judge_end(done, b"-", check, check.timeout).items() if k in _FIELDS})
             outcome = failed(outcome.reason or "failed", outcome.hint, {**outcome.measured, **measured})
