@@ -159,6 +159,8 @@ def attention(ctx: Context) -> Outcome:
                 wrong.append(f"{backend}/{mode}")
             if "result_device" not in measured:
                 measured.update(evidence.gather(ctx, adapter.place(result)))
+    if not measured["backends"]:
+        return not_applicable(f"this version of {ctx.framework} has no attention of its own")
     expected = {"rms_error_below": ATTENTION_BOUNDS}
     fallen = evidence.judge(ctx.device, measured, str(ctx.framework))
     if fallen is not None:

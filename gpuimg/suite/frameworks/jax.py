@@ -423,6 +423,10 @@ def lm_ops(device: str) -> Any:
 
     jax.config.update("jax_default_matmul_precision", "highest")
 
+    def jit(function: Any) -> Any:
+        fast = jax.jit(function)
+        return lambda flat, places, mask, cache: fast(jnp.array(flat), jnp.array(places), mask, cache)
+
     class Ops:
         tensor = staticmethod(lambda values, shape: tensor(values, shape, device))
         take = staticmethod(lambda table, ids: jnp.take(table, jnp.array(ids), axis=0))
@@ -436,4 +440,5 @@ def lm_ops(device: str) -> Any:
         numbers = staticmethod(numbers)
         place = staticmethod(place)
 
+    Ops.jit = staticmethod(jit)  # type: ignore[attr-defined]
     return Ops

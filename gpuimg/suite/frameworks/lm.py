@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import reference
@@ -29,6 +29,16 @@ class Model:
     position: Any
     head: Any
     layers: list[dict[str, Any]]
+    compiled: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+    """(rows, length, past) → compiled pass, where the framework compiles."""
+
+
+@dataclass
+class Cache:
+    """Keys and values of all layers (k, v, k, v …), each (rows, HEADS, length, WIDTH)."""
+
+    tensors: list[Any]
+    length: int
 
 
 def build(ops: Any, rng: random.Random) -> Model:
@@ -58,43 +68,53 @@ def _norm(ops: Any, x: Any) -> Any:
     return x * ops.rsqrt(ops.mean(x * x) + 1e-5)
 
 
-def step(model: Model, ids: Sequence[Sequence[int]], cache: list[Any] | None) -> tuple[Any, list[Any], int]:
-    """Run ``ids`` (rows of equal length) after what the cache holds.
-
-    Returns logits of shape (rows * length, VOCAB), the grown cache, and the number of positions it now holds.
-    """
+def _pass(model: Model, flat: Any, places: Any, mask: Any, cache: list[Any], rows: int, length: int) -> list[Any]:
+    """One pass over ``rows * length`` tokens: logits, then key and value of each layer with the cache in front."""
     ops = model.ops
-    rows, length = len(ids), len(ids[0])
-    past = 0 if cache is None else cache[0][2]
-    total = past + length
-    flat = [token for row in ids for token in row]
-    places = [past + i for _ in ids for i in range(length)]
     x = ops.take(model.embed, flat) + ops.take(model.position, places)
-    hidden = [0.0 if j <= past + i else FAR for i in range(length) for j in range(total)]
-    mask = ops.tensor(array("f", hidden), (1, 1, length, total))
     grown: list[Any] = []
     for at, layer in enumerate(model.layers):
         h = _norm(ops, x)
         q, k, v = (
             ops.transpose(ops.reshape(h @ layer[name], (rows, length, HEADS, WIDTH)), (0, 2, 1, 3)) for name in "qkv"
         )
-        if cache is not None:
-            k = ops.concat([cache[at][0], k], 2)
-            v = ops.concat([cache[at][1], v], 2)
-        grown.append((k, v, total))
+        if cache:
+            k = ops.concat([cache[2 * at], k], 2)
+            v = ops.concat([cache[2 * at + 1], v], 2)
+        grown += [k, v]
         scores = ops.softmax((q @ ops.transpose(k, (0, 1, 3, 2))) * (WIDTH**-0.5) + mask)
         mixed = ops.reshape(ops.transpose(scores @ v, (0, 2, 1, 3)), (rows * length, DIM))
         x = x + mixed @ layer["o"]
         h = _norm(ops, x)
         gate = h @ layer["gate"]
         x = x + (gate * ops.sigmoid(gate) * (h @ layer["up"])) @ layer["down"]
-    logits = _norm(ops, x) @ model.head
-    settle = getattr(ops, "settle", None)
-    if settle is not None:  # frameworks that build a graph run it here, so that the cache is a cache
-        parts = settle([logits, *(t for k, v, _ in grown for t in (k, v))])
-        logits = parts[0]
-        grown = [(parts[1 + 2 * i], parts[2 + 2 * i], total) for i in range(len(grown))]
-    return logits, grown, total
+    return [_norm(ops, x) @ model.head, *grown]
+
+
+def step(model: Model, ids: Sequence[Sequence[int]], cache: Cache | None) -> tuple[Any, Cache]:
+    """Run ``ids`` (rows of equal length) after what the cache holds.
+
+    Returns logits of shape (rows * length, VOCAB) and the grown cache.
+    """
+    ops = model.ops
+    rows, length = len(ids), len(ids[0])
+    past = cache.length if cache else 0
+    total = past + length
+    flat = [token for row in ids for token in row]
+    places = [past + i for _ in ids for i in range(length)]
+    hidden = [0.0 if j <= past + i else FAR for i in range(length) for j in range(total)]
+    mask = ops.tensor(array("f", hidden), (1, 1, length, total))
+    held = list(cache.tensors) if cache else []
+    if hasattr(ops, "jit"):  # frameworks that compile do so once per shape, not once per operation
+        key = (rows, length, past)
+        if key not in model.compiled:
+            model.compiled[key] = ops.jit(lambda f, p, m, c: _pass(model, f, p, m, c, rows, length))
+        parts = model.compiled[key](flat, places, mask, held)
+    else:
+        parts = _pass(model, flat, places, mask, held, rows, length)
+    if hasattr(ops, "settle"):  # frameworks that build a graph run it here, so that the cache is a cache
+        parts = ops.settle(parts)
+    return parts[0], Cache(parts[1:], total)
 
 
 def largest(row: Sequence[float]) -> int:
@@ -104,13 +124,13 @@ def largest(row: Sequence[float]) -> int:
 
 def generate(model: Model, prompt: Sequence[int], count: int) -> tuple[list[int], list[float], Any]:
     """Greedy decoding with a cache: tokens, the logits each was chosen from (flat), and the last logits tensor."""
-    logits, cache, _ = step(model, [list(prompt)], None)
+    logits, cache = step(model, [list(prompt)], None)
     values = model.ops.numbers(logits)
     row = list(values[-VOCAB:])
     tokens, seen = [], list(row)
     for _ in range(count - 1):
         tokens.append(largest(row))
-        logits, cache, _ = step(model, [[tokens[-1]]], cache)
+        logits, cache = step(model, [[tokens[-1]]], cache)
         row = list(model.ops.numbers(logits))
         seen += row
     tokens.append(largest(row))

@@ -171,7 +171,9 @@ def attention(q: Any, k: Any, v: Any, mode: str) -> dict[str, Any]:
 
     kind = _dtype(mode)
     q, k, v = (t.to(kind) for t in (q, k, v))
-    sdpa = torch.nn.functional.scaled_dot_product_attention
+    sdpa = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
+    if sdpa is None:  # before 2.0
+        return {}
     found = {"default": sdpa(q, k, v, is_causal=True)}
     if q.device.type != "cuda":
         return found
@@ -342,6 +344,10 @@ def checkpoint_load(path: str, shapes: Sequence[Sequence[int]], device: str) -> 
 
 def compiler_missing(device: str) -> str | None:
     """What torch.compile would miss in this image, or None: a C++ compiler on the CPU; C and Python.h for Triton."""
+    import torch
+
+    if not hasattr(torch, "compile"):
+        return f"PyTorch {torch.__version__} has no torch.compile, which came with 2.0"
     names = ("CC", "gcc", "clang", "cc") if device == "cuda" else ("CXX", "g++", "clang++", "c++")
     if not os.environ.get(names[0]) and not any(shutil.which(name) for name in names[1:]):
         return f"there is no C{'' if device == 'cuda' else '++'} compiler in the image, which torch.compile needs"
