@@ -174,30 +174,6 @@ def find_host(file: str | None, gpus: tuple[str, ...], driver: str | None) -> Ho
             card = identify(text, load())
             cards += [Gpu(name=card.name, compute_capability=card.compute_capability)] * card.count
         return Host(gpus=tuple(cards), driver=driver)
-    return local_host()
+    from gpuimg.host.local import read_here
 
-
-def local_host() -> Host:
-    """GPUs and driver of this machine by NVML; empty where there are none."""
-    import platform
-
-    from gpuimg.nouns import Gpu, Host
-
-    machine = platform.machine()
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no library or no driver: then there is no GPU that a container could use
-        return Host(machine=machine)
-    cards = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        name = _text(pynvml.nvmlDeviceGetName(handle))
-        cards.append(Gpu(name=name, index=index, compute_capability=f"{major}.{minor}"))
-    return Host(gpus=tuple(cards), driver=_text(pynvml.nvmlSystemGetDriverVersion()), machine=machine)
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return read_here()
