@@ -490,6 +490,9 @@ def _generic(row: Row, facts: WheelFacts) -> list[Row]:
     for extra in BY_NAME[row["framework"]].extras:
         found = {**requirements(facts, extra=extra), **found}
     row["requires"] = [r for r in _kept(found) if not r.startswith(("nvidia", "protobuf"))]
+    if facts.file.endswith("-none-any.whl") and row["device"] == "cuda":
+        row["device"] = None
+        row["notes"].append("pure Python: its GPU code is in the packages it requires")
     return [row]
 
 
