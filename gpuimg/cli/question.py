@@ -142,7 +142,21 @@ def read_project(files: tuple[str, ...], dockerfile: str | None) -> ProjectNeeds
     for name in (*files, *([dockerfile] if dockerfile else [])):
         if not Path(name).is_file():
             raise BadInput(f"{name}: no such file")
-    return read_needs([Path(f) for f in files], Path(dockerfile) if dockerfile else None)
+    needs = read_needs([Path(f) for f in files], Path(dockerfile) if dockerfile else None)
+    if needs.python is None and dockerfile is not None:
+        from dataclasses import replace
+
+        needs = replace(needs, python=installed_python(read_text(dockerfile)))
+    return needs
+
+
+def installed_python(dockerfile: str) -> str | None:
+    """The Python that a Dockerfile's last stage installs by name (apt's python3.11, conda's python=3.10), if only one."""
+    import re
+
+    stage = re.split(r"(?im)^\s*FROM\s", dockerfile)[-1]
+    found = set(re.findall(r"(?<![\w/.-])python=?(3\.\d{1,2})(?:-dev|-venv|-full)?(?![\w.])", stage))
+    return found.pop() if len(found) == 1 else None
 
 
 def read_built(reference: str, knowledge: Knowledge) -> ImageFacts:

@@ -30,7 +30,7 @@ from gpuimg.knowledge.judging import (
     judge_server,
 )
 from gpuimg.knowledge.requirement import parse_requirement, text_of
-from gpuimg.knowledge.rules.companions import Asked, judge_pins, judge_shared_libraries
+from gpuimg.knowledge.rules.companions import Asked, judge_pins, judge_shared_libraries, pins
 from gpuimg.knowledge.rules.driver import judge_agreement, judge_card_driver, newest_cuda
 from gpuimg.knowledge.rules.engines import judge_mig, judge_together
 from gpuimg.knowledge.rules.outcome import RANK, Outcome, combine, outcome
@@ -321,9 +321,23 @@ def _compatible(one: Wanted, choice: Choice, chosen: dict[str, Build], knowledge
     torch = chosen.get("torch")
     if torch is not None and one.name == "flash-attn" and choice.builds:
         return _released_wheel(choice, torch, knowledge)
-    if torch is None or is_exact(one.requirement) or one.name not in EXTENSIONS or not choice.builds:
+    if is_exact(one.requirement) or not choice.builds:
+        return choice
+    choice = _within_pins(one, choice, chosen)
+    if torch is None or one.name not in EXTENSIONS:
         return choice
     kept = tuple(b for b in choice.builds if _takes(b, torch))
+    return replace(choice, builds=kept) if kept else choice
+
+
+def _within_pins(one: Wanted, choice: Choice, chosen: dict[str, Build]) -> Choice:
+    """An open requirement beside packages that pin it: pip takes a version they allow. NumPy's limit is often unwritten."""
+    if one.name == "numpy":
+        return choice
+    limits = [found for build in chosen.values() if (found := pins(build).get(one.name)) is not None]
+    if not limits:
+        return choice
+    kept = tuple(b for b in choice.builds if all(s.contains(version_key(b.version).public) for s in limits))
     return replace(choice, builds=kept) if kept else choice
 
 

@@ -21,6 +21,14 @@ from gpuimg.knowledge.rules.numbers import minor, parts
 from gpuimg.nouns import Host, ProjectNeeds, Requirement, Runtime
 
 Origin = Literal["command line", "file", "conda", "image"]
+CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch", "tensorflow-gpu": "tensorflow"}
+"""conda's name → PyPI's."""
+CONDA_NAMES = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch", "tensorflow-gpu": "tensorflow"}
+"""conda's name → PyPI's."""
+CONDA_PARTS = frozenset(
+    {"pytorch-cuda", "cudatoolkit", "cuda-version", "cpuonly", "pytorch-mutex", "python", "pip", "cudnn"}
+)
+"""conda packages that say how the others are built."""
 ARM_ONLY = ("GB10", "GH200", "GB200", "GB300", "Thor", "Orin", "Xavier", "Tegra")
 """Cards that only come with an aarch64 processor."""
 
@@ -264,16 +272,8 @@ def _conda(requirements: Sequence[Requirement]) -> list[Requirement]:
     cpu = any(one.name == "cpuonly" for one in requirements)
     out = []
     for one in requirements:
-        if one.name in {
-            "pytorch-cuda",
-            "cudatoolkit",
-            "cuda-version",
-            "cpuonly",
-            "pytorch-mutex",
-            "python",
-            "pip",
-            "cudnn",
-        }:
+        one = replace(one, name=CONDA_NAMES.get(one.name, one.name))
+        if one.name in CONDA_PARTS:
             continue
         if one.name in {"torch", "torchvision", "torchaudio"} and one.local is None:
             label = "cpu" if cpu else "cu" + cuda.replace(".", "") if cuda else None
