@@ -134,6 +134,10 @@ class Registry:
         self.base = f"{'http' if plain else 'https'}://{api}"
         self._session = requests.Session()
         self._session.headers["User-Agent"] = f"gpuimg/{__version__}"
+        own_ca = Path("/etc/docker/certs.d") / host / "ca.crt"
+        if own_ca.is_file():  # where Docker itself looks for the CA of a private registry
+            self._session.verify = str(own_ca)
+            self._session.trust_env = False
         if is_loopback(host):
             self._session.trust_env = False  # a corporate proxy cannot reach our own loopback
         self._tokens: dict[str, str] = {}

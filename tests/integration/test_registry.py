@@ -213,3 +213,82 @@ def test_bearer_token_with_credentials_of_docker_login(
             assert caught.value.hint == f"docker login {host}"
     finally:
         front.server.shutdown()
+
+
+class _ReferrersRegistry:
+    """The real registry behind a front that has the referrers API of OCI 1.1, two entries a page."""
+
+    def __init__(self, real: str) -> None:
+        import threading
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+        from urllib.parse import parse_qs, urlsplit
+
+        import requests
+
+        outer = self
+        self.known: dict[str, list[dict[str, object]]] = {}
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                place = urlsplit(self.path)
+                if "/referrers/" in place.path:
+                    return self.list_them(place.path.rpartition("/")[2], int(parse_qs(place.query).get("at", ["0"])[0]))
+                kept = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length")}
+                answer = requests.request(
+                    self.command, f"http://{real}{self.path}", data=body, headers=kept, timeout=60
+                )
+                headers = {k: v for k, v in answer.headers.items() if k in ("Content-Type", "Docker-Content-Digest")}
+                if "Location" in answer.headers:
+                    headers["Location"] = answer.headers["Location"].replace(real, f"127.0.0.1:{outer.port}")
+                if self.command == "PUT" and "/manifests/" in place.path and b'"subject"' in body:
+                    document = json.loads(body)
+                    subject = document["subject"]["digest"]
+                    entry = {**Manifest(body, OCI_MANIFEST).descriptor, "artifactType": document["artifactType"]}
+                    outer.known.setdefault(subject, []).append(entry)
+                    headers["OCI-Subject"] = subject
+                self.reply(answer.status_code, answer.content, headers)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = pass_on
+
+            def list_them(self, digest: str, at: int) -> None:
+                entries = outer.known.get(digest, [])
+                index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries[at : at + 2]}
+                headers = {"Content-Type": OCI_INDEX}
+                if len(entries) > at + 2:
+                    headers["Link"] = f'<{self.path.split("?")[0]}?at={at + 2}>; rel="next"'
+                self.reply(200, json.dumps(index).encode(), headers)
+
+            def reply(self, code: int, body: bytes, headers: dict[str, str]) -> None:
+                self.send_response(code)
+                for key, value in headers.items():
+                    self.send_header(key, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_referrers_api_is_used_where_there_is_one(registry_host: str, unique: str) -> None:
+    front = _ReferrersRegistry(registry_host)
+    try:
+        target = Registry(f"127.0.0.1:{front.port}").repository(f"gpuimg-test/{unique}")
+        image = small_image(target)
+        made = {
+            target.attach(image, b"%d" % n, artifact_type=f"application/x.{n % 2}", annotations={}) for n in range(5)
+        }
+        assert {d["digest"] for d in target.referrers(image.digest)} == made
+        assert len(target.referrers(image.digest, "application/x.1")) == 2
+        with pytest.raises(NotThere):  # no fallback index was written
+            repository(registry_host, unique).resolve(image.digest.replace(":", "-"))
+    finally:
+        front.server.shutdown()
