@@ -42,6 +42,12 @@ def compare(world: int, got: dict[str, list[float]]) -> dict[str, Any]:
     return out
 
 
+def visible(gpu: int) -> str:
+    """CUDA_VISIBLE_DEVICES that leaves one of the GPUs visible now."""
+    outer = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return outer[gpu] if gpu < len(outer) else str(gpu)
+
+
 def torch(job: dict[str, Any]) -> dict[str, Any]:
     """A rank of torch.distributed."""
     from datetime import timedelta
@@ -148,7 +154,7 @@ def jax(job: dict[str, Any]) -> dict[str, Any]:
     if job["gpu"] is None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(job["gpu"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible(job["gpu"])
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax as j
     import jax.numpy as jnp
@@ -266,7 +272,7 @@ def tensorflow(job: dict[str, Any]) -> dict[str, Any]:
     import json
 
     rank, world, gpu = job["rank"], job["world"], job["gpu"]
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1" if gpu is None else str(gpu)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1" if gpu is None else visible(gpu)
     workers = [f"127.0.0.1:{port}" for port in job["ports"]]
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
     import tensorflow as tf
