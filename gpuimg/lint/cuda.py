@@ -45,6 +45,8 @@ def flavours(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         labelled = torch.req.local is not None or other.req.local is not None or torch.group != other.group
         if theirs is None or theirs == cuda or name == "torchtext":
             continue
+        if not labelled and name != "xformers":
+            continue  # PyPI's own pairs are held together by their pins
         a, b = _flavour(cuda), _flavour(theirs)
         if "cpu" in (cuda, theirs):
             if name == "torchvision" and packages.machine == "x86_64" and labelled:
@@ -119,18 +121,13 @@ def two_cudnn(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     for item in packages.items:
         found = re.fullmatch(r"nvidia-cudnn-cu(\d\d)", item.req.name)
         version = exact_version(item.req)
-        if (
-            found
-            and version
-            and pinned
-            and re.fullmatch(r"\d+(\.\d+){3}", pinned)
-            and f"cu{major(torch_build.wheel_cuda)}" == f"cu{found[1]}"
-        ):
-            if version_of(version) != version_of(pinned):
-                yield finding(
-                    "two-cudnn", "error" if item.group == torch.group else "warning", item.req,
-                    f"torch {torch_build.version} pins cuDNN {pinned}, and {item.req.name} {version} is asked for", f"{item.req.name}=={pinned}, or leave it to torch", torch_build.source,
-                )  # fmt: skip
+        if not (found and version and re.fullmatch(r"\d+(\.\d+){3}", pinned)):
+            continue
+        if found[1] == str(major(torch_build.wheel_cuda)) and version_of(version) != version_of(pinned):
+            yield finding(
+                "two-cudnn", "error" if item.group == torch.group else "warning", item.req,
+                f"torch {torch_build.version} pins cuDNN {pinned}, and {item.req.name} {version} is asked for", f"{item.req.name}=={pinned}, or leave it to torch", torch_build.source,
+            )  # fmt: skip
 
 
 def _cudnn_pair(torch: Build, pinned: str, other: Item, build: Build, packages: PackageSet) -> Iterator[LintFinding]:
@@ -228,6 +225,8 @@ def cuda_majors(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
             and name in {"onnxruntime-gpu", "ctranslate2", "faster-whisper", "vllm", "sgl-kernel"}
             and name != "torch"
         ):
+            if exact_version(item.req) is None and item.group == torch.group and name == "vllm":
+                continue  # pip looks for one that accepts this torch
             build = _chosen(kb, item, packages)
             if name == "faster-whisper":
                 build = _ctranslate2(kb, item, build)

@@ -180,7 +180,7 @@ def package_set(view: StageView, context: DockerContext, kb: Knowledge) -> Packa
     items: list[Item] = []
     constraints: dict[str, Requirement] = {}
     elsewhere: set[str] = {name for name, _ in view.base.facts.frameworks}
-    for number, (run, made) in enumerate(view.installs):
+    for number, (_run, made) in enumerate(view.installs):
         if made.manager == "conda":
             elsewhere.update({"pytorch": "torch"}.get(r.name, r.name) for r in made.requirements)
             continue

@@ -125,7 +125,7 @@ def compiler(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                 continue
             seen.add(what)
             if has is False and not brought:
-                if sure or view.base.gpu and what not in {"python setup.py"}:
+                if sure or (view.base.gpu and what not in {"python setup.py"}):
                     severity: LintSeverity = "error" if sure else "warning"
                     if run.command.conditional:
                         severity = "warning"
@@ -476,16 +476,12 @@ def build_isolation(context: DockerContext, kb: Knowledge) -> Iterator[LintFindi
             variables = {**run.step.variables, **dict(run.command.assigned)}
             if "--no-build-isolation" in made.flags or variables.get("PIP_NO_BUILD_ISOLATION"):
                 torch_here = any(r.name == "torch" for r in made.requirements)
-                before = (
-                    any(
-                        i.name == "torch"
-                        for r, m in view.installs
-                        if m is not made and r.line <= run.line
-                        for i in m.requirements
-                    )
-                    or packages.has("torch")
-                    and not torch_here
-                )
+                before = any(
+                    i.name == "torch"
+                    for r, m in view.installs
+                    if m is not made and r.line <= run.line
+                    for i in m.requirements
+                ) or (packages.has("torch") and not torch_here)
                 if (
                     torch_here
                     and not before

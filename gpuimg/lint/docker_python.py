@@ -83,14 +83,12 @@ def _allowed_outside(view: StageView, run: Run, made: Install) -> bool:
         re.I,
     ):
         return True
-    if (
+    return bool(
         made.python
         and view.base.os is not None
         and made.python != view.base.os.python
         and re.search(r"get-pip|ensurepip|altinstall", text)
-    ):
-        return True
-    return bool(run.step.user and run.step.user not in {"root", "0"} and "--user" in made.flags and False)
+    )
 
 
 def _before(one: Run, other: Run) -> bool:

@@ -116,7 +116,7 @@ def _removed(packages: PackageSet, name: str, kb: Knowledge) -> Iterator[LintFin
                 continue
         elif specifier_of(one.specifier) is None or not _only_within(one.specifier, row.versions, kb, name):
             continue
-        if one.local or any("pypi.org" not in i.url for i in item.indexes) and "not on PyPI" in row.why:
+        if one.local or (any("pypi.org" not in i.url for i in item.indexes) and "not on PyPI" in row.why):
             continue
         if re.search(r"not on PyPI|PyPI has no", row.why) and item.indexes:
             continue
