@@ -496,6 +496,19 @@ def _generic(row: Row, facts: WheelFacts) -> list[Row]:
     return [row]
 
 
+def _sglang(row: Row, facts: WheelFacts, torch: Mapping[tuple[str, str], Row], vllm: Mapping[str, Row]) -> list[Row]:
+    """Pure Python on torch: its CUDA is that of the torch it pins, or of the torch of the vLLM it pins."""
+    made = _generic(row, facts)
+    found = requirements(facts)
+    for extra in BY_NAME["sglang"].extras:
+        found = {**requirements(facts, extra=extra), **found}
+    pin, engine = _pin(found.get("torch")), _pin(found.get("vllm"))
+    joined = torch.get((pin, row["machine"])) if pin else vllm.get(engine) if engine else None
+    if joined and joined.get("wheel_cuda"):
+        row["wheel_cuda"], row["how"]["wheel_cuda"] = joined["wheel_cuda"], "joined"
+    return made
+
+
 _READERS = {
     "torch": _torch,
     "tensorflow": _tensorflow,
@@ -593,7 +606,7 @@ def make_rows(collected: Collected) -> dict[str, list[Row]]:
         return made
 
     done: dict[str, list[Row]] = {}
-    order = sorted(collected.listings, key=lambda n: (n in ("jax", "vllm"), n))
+    order = sorted(collected.listings, key=lambda n: (n == "sglang", n in ("jax", "vllm"), n))
     for name in order:
         spec = BY_NAME[name]
         rows: list[Row] = []
@@ -617,6 +630,10 @@ def make_rows(collected: Collected) -> dict[str, list[Row]]:
             elif name == "vllm":
                 torch = {(r["version"], r["machine"]): r for r in done.get("torch", [])}
                 rows.extend(_vllm(shell, facts, torch))
+            elif name == "sglang":
+                torch = {(r["version"], r["machine"]): r for r in done.get("torch", [])}
+                engines = {r["version"]: r for r in done.get("vllm", []) if r["machine"] == "x86_64"}
+                rows.extend(_sglang(shell, facts, torch, engines))
             elif name.startswith("cupy"):
                 rows.extend(_cupy(shell, facts))
             elif re.fullmatch(r"jax-cuda\d+-plugin", name):

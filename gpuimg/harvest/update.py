@@ -110,7 +110,7 @@ def write(path: Path, date: str, builds: Builds) -> None:
 
 
 # Packages whose rows are joined from other packages' rows.
-_JOINED = {"jax": ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"), "vllm": ("torch",)}
+_JOINED = {"jax": ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"), "vllm": ("torch",), "sglang": ("torch", "vllm")}
 
 
 def read_builds(path: Path) -> dict[str, list[Row]]:
