@@ -215,6 +215,8 @@ def jax(job: dict[str, Any]) -> dict[str, Any]:
 def paddlepaddle(job: dict[str, Any]) -> dict[str, Any]:
     """A rank of paddle.distributed."""
     rank, world, gpu = job["rank"], job["world"], job["gpu"]
+    if world == 1:
+        return {"unavailable": "paddle.distributed forms no group of one"}
     host, port = job["rendezvous"].rsplit(":", 1)
     points = [f"{host}:{int(port) + i}" for i in range(world)]
     os.environ.update(
@@ -249,17 +251,18 @@ def paddlepaddle(job: dict[str, Any]) -> dict[str, Any]:
             },
         )
     elif job["task"] == "sweep":
+        settle = paddle.device.synchronize if gpu is not None else (lambda: None)
         answer["times"] = {}
         for size in job["sizes"]:
             data = paddle.ones([size // 4], dtype="float32")
             for _ in range(3):
                 dist.all_reduce(data)
-            paddle.device.synchronize()
+            settle()
             times = []
             for _ in range(job["iterations"]):
                 start = time.perf_counter()
                 dist.all_reduce(data)
-                paddle.device.synchronize()
+                settle()
                 times.append(time.perf_counter() - start)
             answer["times"][str(size)] = times
     else:
