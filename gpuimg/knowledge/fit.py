@@ -7,6 +7,7 @@ rules are run over every card that could be meant, and when all give the same an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from gpuimg.knowledge.base import Knowledge, version_key
 from gpuimg.knowledge.gpunames import Card
 from gpuimg.knowledge.judging import (
     NEUTRAL,
+    NO_GPU_CODE,
     Evaluation,
     candidates_of,
     is_gpu,
@@ -32,7 +34,7 @@ from gpuimg.knowledge.judging import (
 from gpuimg.knowledge.requirement import parse_requirement, text_of
 from gpuimg.knowledge.rules.companions import Asked, judge_pins, judge_shared_libraries, pins
 from gpuimg.knowledge.rules.driver import judge_agreement, judge_card_driver, newest_cuda
-from gpuimg.knowledge.rules.engines import judge_mig, judge_together
+from gpuimg.knowledge.rules.engines import ENGINES, judge_mig, judge_together
 from gpuimg.knowledge.rules.outcome import RANK, Outcome, combine, outcome
 from gpuimg.knowledge.rules.sm import TEGRA
 from gpuimg.knowledge.rules.wheel import python_ok
@@ -209,7 +211,8 @@ def _with_capability(
     made = judge_server(card, capability, situation.driver, knowledge)
     gpu_builds = [e for e in evaluations if e.build.framework not in NEUTRAL]
     if situation.base is not None:
-        bundled = any(is_gpu(e.build) and e.build.bundles_cuda for e in gpu_builds) and all(
+        with_code = [e.build for e in gpu_builds if e.build.framework not in NO_GPU_CODE]
+        bundled = any(is_gpu(b) and b.bundles_cuda for b in with_code) and all(
             e.build.bundles_cuda or e.wanted.origin == "image" for e in gpu_builds
         )
         made.extend(judge_base_for_card(situation.base, card, capability, situation, knowledge, bundled=bundled))
@@ -293,7 +296,7 @@ def select(situation: Situation, knowledge: Knowledge) -> tuple[list[Evaluation]
         if picked is not None:
             evaluations.append(picked)
             chosen[one.name] = picked.build
-    if "torch" not in chosen and not any(w.name == "torch" for w in wanted):
+    if "torch" not in chosen:
         evaluations.extend(_implied(chosen, evaluations, situation, knowledge))
     return evaluations, shared
 
@@ -486,28 +489,40 @@ def _nothing(wanted: Wanted, choice: Choice, knowledge: Knowledge, *, others: bo
 def _implied(
     chosen: dict[str, Build], evaluations: Sequence[Evaluation], situation: Situation, knowledge: Knowledge
 ) -> list[Evaluation]:
-    """torch, where only packages that pin it are asked for."""
-    for one in evaluations:
-        build = one.build
-        for text in build.requires:
-            if not text.startswith("torch=="):
-                continue
-            try:
-                requirement = parse_requirement(text)
-            except BadInput:
-                continue
-            local = requirement.local or (
-                build.local if build.local and build.local.startswith(("cu", "cpu")) else None
-            )
-            if build.framework == "flash-attn":
-                local = None
-            origin = one.wanted.origin if one.wanted.origin != "file" else "command line"
-            implied = Wanted(replace(requirement, local=local), origin)
-            choice = choose(implied, situation, knowledge)
-            if choice.builds:
-                own = _pip_pick(implied, choice.builds, situation)
-                return [evaluate(implied, own, situation, knowledge)]
-    return []
+    """What else pip brings that holds GPU code: vLLM for a package that asks for it, then torch."""
+    made: list[Evaluation] = []
+    for name in ("vllm", "torch"):
+        if name in chosen or any(w.name == name for w in situation.wanted):
+            continue
+        for one in (*made, *evaluations):
+            found = _brought(name, one, situation, knowledge)
+            if found is not None:
+                made.append(found)
+                break
+    return made
+
+
+def _brought(name: str, one: Evaluation, situation: Situation, knowledge: Knowledge) -> Evaluation | None:
+    """The build of ``name`` that a chosen build brings along. Open requirements count for engines only."""
+    build = one.build
+    for text in build.requires:
+        if not re.match(rf"{name}(?![\w-])", text):
+            continue
+        exact = text.startswith(f"{name}==")
+        if not exact and (build.framework not in ENGINES or one.wanted.origin == "image"):
+            continue
+        try:
+            requirement = parse_requirement(text)
+        except BadInput:
+            continue
+        own_label = build.local if build.local and re.match(r"cu\d|cpu", build.local) else None
+        local = requirement.local or (None if build.framework == "flash-attn" else own_label)
+        origin = one.wanted.origin if one.wanted.origin != "file" else "command line"
+        implied = Wanted(replace(requirement, local=local), origin)
+        choice = choose(implied, situation, knowledge)
+        if choice.builds:
+            return evaluate(implied, _pip_pick(implied, choice.builds, situation), situation, knowledge)
+    return None
 
 
 def _asked_of(evaluation: Evaluation) -> Asked:

@@ -372,6 +372,8 @@ def _words(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge) -> Ima
     cuda = _tag_cuda(text)
     python = _tag_python(text)
     cpu = cuda is None and bool(re.search(r"(?<![a-z])cpu(?![a-z])", text))
+    if short == "tensorflow/tensorflow" and "gpu" not in tag:
+        cpu = True
     release = _tag_os(text)
     if not frameworks and cuda is None and release is None and python is None:
         return replace(facts, problem=f"the reference {facts.reference!r} says nothing about CUDA or frameworks")

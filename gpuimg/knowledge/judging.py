@@ -34,7 +34,7 @@ NO_GPU_CODE = frozenset({
     "numpy", "scipy", "numba", "keras", "tf-keras", "torchvision", "torchaudio", "torchtext", "triton", "cuda-toolkit",
     "nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu11",
     "nvidia-cuda-runtime-cu12", "nvidia-cublas-cu11", "nvidia-cublas-cu12", "nvidia-cudnn-cu11", "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13", "deepspeed", "faster-whisper", "mmcv", "mmcv-full", "detectron2", "dgl",
+    "nvidia-cudnn-cu13", "sglang", "deepspeed", "faster-whisper", "mmcv", "mmcv-full", "detectron2", "dgl",
 })  # fmt: skip
 """Packages whose own SM list is not what decides: libraries for every card, or extensions that follow torch."""
 NEUTRAL = frozenset({"numpy", "scipy", "numba", "keras", "tf-keras"})
@@ -321,6 +321,10 @@ def judge_base_for_card(
     if base.kind == "jetson" and capability not in TEGRA | {"11.0"} and capability is not None:
         made.append(outcome("jetson", "no", f"{where} runs on Jetson boards only", base.source or where, gpu=gpu))
     cuda = base.base_cuda
+    if base.cpu_only:
+        made.append(
+            outcome("cpu-only", "no", f"{where} is a CPU-only image: it never uses the GPU", base.source or where, gpu=gpu)
+        )
     if cuda is None:
         return tuple(made)
     if base.kind == "ngc":

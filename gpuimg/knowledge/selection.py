@@ -147,7 +147,7 @@ def _by_label(builds: Sequence[Build], wanted: Wanted, situation: Situation) -> 
 def _nearest_build(builds: Sequence[Build], cuda: str | None) -> list[Build]:
     """What an image most likely holds: the build of its CUDA, else of its CUDA major, else the default."""
     if cuda is not None:
-        same = [b for b in builds if b.wheel_cuda and b.wheel_cuda.split(".")[0] == cuda.split(".")[0]]
+        same = [b for b in builds if b.wheel_cuda is None or b.wheel_cuda.split(".")[0] == cuda.split(".")[0]]
         if same:
             default = [b for b in same if b.default]
             return [replace(b, wheel_cuda=cuda) if _unlike(b, cuda) else b for b in default or same]
@@ -155,7 +155,7 @@ def _nearest_build(builds: Sequence[Build], cuda: str | None) -> list[Build]:
 
 
 def _unlike(build: Build, cuda: str) -> bool:
-    return build.wheel_cuda is not None and minor(build.wheel_cuda) != minor(cuda)
+    return build.wheel_cuda is None or minor(build.wheel_cuda) != minor(cuda)
 
 
 def _unlabelled(builds: Sequence[Build], wanted: Wanted, situation: Situation) -> list[Build]:

@@ -284,11 +284,14 @@ def _conda(requirements: Sequence[Requirement]) -> list[Requirement]:
 
 def _installed(base: ImageFacts, knowledge: Knowledge) -> list[Requirement]:
     """Frameworks already in the image, as requirements; its CUDA names their build. NGC's are builds of their own."""
-    if base.kind == "ngc":
+    if base.kind == "ngc" or base.cpu_only:
         return []
-    label = "cpu" if base.cpu_only else "cu" + base.base_cuda.replace(".", "") if base.base_cuda else None
+    label = "cu" + base.base_cuda.replace(".", "") if base.base_cuda else None
     out = []
     for name, version in base.frameworks:
+        if name == "paddlepaddle-gpu" and label and knowledge.builds(name, f"{version}.post{label[2:]}"):
+            # Paddle of old puts the CUDA into the version.
+            version = f"{version}.post{label[2:]}"
         exact = bool(knowledge.builds(name, version)) and version.count(".") >= 2
         out.append(Requirement(name=name, specifier=f"=={version}" if exact else f"=={version}.*", local=label))
     return out

@@ -71,11 +71,12 @@ def toolkit_knows(capability: str, cuda: str, knowledge: Knowledge) -> bool | No
     first = family_toolkit(capability, knowledge)
     if row is None or first is None:
         return None
-    have = minor(cuda) if "." in cuda else f"{cuda}.99"
-    if not at_least(have, first):
+    last = row.last_toolkit
+    if "." in cuda:
+        return at_least(minor(cuda), first) and not (last and not at_least(last, minor(cuda)))
+    if not at_least(f"{cuda}.99", first) or (last and not at_least(last, f"{cuda}.0")):
         return False
-    lowest = f"{cuda}.0" if "." not in cuda else minor(cuda)
-    return not (row.last_toolkit and not at_least(row.last_toolkit, lowest))
+    return True if at_least(f"{cuda}.0", first) else None
 
 
 def judge_sm(
