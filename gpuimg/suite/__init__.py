@@ -10,4 +10,8 @@ Reading order: :mod:`.registry` (what a check is), :mod:`.runner` (each check in
 
 from __future__ import annotations
 
+import time
+
 SUITE_VERSION = "1.0.0"
+STARTED = time.time()
+"""When this process began to import the suite: its own cost counts from here."""

@@ -96,8 +96,10 @@ def mon_curve(ctx: Context) -> Outcome:
 def mon_step(ctx: Context) -> Outcome:
     rows = read_samples(ctx.samples) if ctx.samples else []
     together = [w for w in _stretches(ctx) if w.get("gpus") is None or len(w["gpus"]) == len(ctx.gpus)]
-    if not rows or not together:
-        return skipped("no check kept all GPUs busy at once for two seconds in this run")
+    if not rows:
+        return skipped("NVML gave no samples here")
+    if not together:
+        return not_applicable("no check of this run keeps all GPUs busy at once for two seconds")
     problems = []
     measured: dict[str, Any] = {"stretches": []}
     for stretch in together:

@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from . import SUITE_VERSION
+from . import STARTED, SUITE_VERSION
 from .child import honour_pythonpath
 
 
@@ -97,6 +97,7 @@ def run_main(args: argparse.Namespace) -> int:
             skip=tuple(args.skip),
             run=args.run,
             run_timeout=args.run_timeout,
+            started=STARTED,
             timeout_scale=args.timeout_scale,
         )
         if args.out and not os.path.isdir(os.path.dirname(os.path.abspath(args.out))):

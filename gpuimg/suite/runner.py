@@ -48,6 +48,8 @@ class Options:
     run: str | None = None
     run_timeout: float = 300.0
     timeout_scale: float = 1.0
+    started: float | None = None
+    """Seconds since the epoch from which the run's time counts; None: from the making of the Run."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Passed to checks as ``ctx.options``."""
 
@@ -179,7 +181,7 @@ class Run:
         self.results: dict[str, dict[str, Any]] = {}
         self.environment: dict[str, Any] = {}
         self.emit = emit or (lambda value: None)
-        self.started = time.time()
+        self.started = options.started or time.time()
         self.workdir = work_folder()
         self.framework: str | None = None
         self.device = "cpu"

@@ -265,3 +265,90 @@ def test_injection(variables: dict[str, str], mounts: str, contained: bool, mode
 def test_xids_are_found_with_their_card() -> None:
     log = "6,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.\nNVRM: loading"
     assert find_xids(log) == [("0000:3b:00", 79)]
+
+
+# --- the distributed checks, with recorded answers instead of ranks ---------------------------------------------------
+
+
+def several(monkeypatch: pytest.MonkeyPatch, count: int, answers: dict[str, Any], trouble: str | None = None) -> Any:
+    """A context with ``count`` H200s, whose process groups answer from ``answers`` by task."""
+    from gpuimg.suite import checks_dist
+    from gpuimg.suite.registry import Context
+
+    def group(ctx: Any, world: int, job: dict[str, Any], limit: float) -> tuple[list[Any], str | None]:
+        assert world == count
+        return answers[job["task"]], trouble
+
+    monkeypatch.setattr(checks_dist, "run_group", group)
+    gpu = {"name": "NVIDIA H200", "pci_device_id": "2335", "memory_mib": 143771}
+    facts = {"gpus": [{**gpu, "index": i} for i in range(count)]}
+    return Context("dist.busbw", "full", {}, "torch", "cuda", ROOT, "n", 1e12, facts=facts)
+
+
+def sweep_answers(ranks: int, peak: float) -> list[Any]:
+    times = {}
+    for power in range(11):
+        size = (1 << 20) << power
+        base = 20e-6 + size * 2 * (ranks - 1) / ranks / (peak * 1e9)
+        times[str(size)] = [base * (1 + 0.005 * (i % 3)) for i in range(20)]
+    return [{"times": times} for _ in range(ranks)]
+
+
+def pair_answers(ranks: int, slow: str | None = None) -> list[Any]:
+    names = [f"{a}-{b}" for a in range(ranks) for b in range(a + 1, ranks)]
+    return [{"pairs": {name: [0.02 if name == slow else 0.001] * 10 for name in names}}]
+
+
+def test_busbw_of_eight_healthy_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuimg.suite.checks_dist import dist_busbw
+
+    ctx = several(monkeypatch, 8, {"sweep": sweep_answers(8, 470.0), "pairs": pair_answers(8)})
+    out = dist_busbw(ctx)
+    assert (out.status, out.reason) == ("pass", None)
+    assert out.expected["gbs_at_least"] == 431
+    assert len(out.measured["sweep"]) == 11
+    assert len(out.measured["pairs_gbs"]) == 28
+
+
+def test_busbw_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuimg.suite.checks_dist import dist_busbw
+
+    slow = several(monkeypatch, 8, {"sweep": sweep_answers(8, 470.0), "pairs": pair_answers(8, "2-5")})
+    assert "GPUs 2-5" in str(dist_busbw(slow).reason)
+    low = several(monkeypatch, 8, {"sweep": sweep_answers(8, 40.0), "pairs": pair_answers(8)})
+    assert "431 is the floor" in str(dist_busbw(low).reason)
+    hung = several(monkeypatch, 8, {"sweep": []}, "rank 3: no answer in 100 s: NCCL WARN P2P is disabled")
+    out = dist_busbw(hung)
+    assert out.status == "fail"
+    assert "NCCL_P2P_DISABLE" in str(out.hint)
+
+
+def test_two_gpus_have_no_published_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuimg.suite.checks_dist import dist_busbw
+
+    out = dist_busbw(several(monkeypatch, 2, {"sweep": sweep_answers(2, 300.0)}))
+    assert out.status == "pass"
+    assert "no published floor" in str(out.reason)
+
+
+def test_all_gpus_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuimg.suite.checks_dist import dist_together
+
+    def load(*rates: float) -> dict[str, Any]:
+        return {"load": [{"tflops": rate, "window": [10.0, 15.0 + i / 10]} for i, rate in enumerate(rates)]}
+
+    ctx = several(monkeypatch, 4, load(760, 770, 765, 768))
+    assert dist_together(ctx).status == "pass"
+    assert ctx.busy_windows[0]["end"] - ctx.busy_windows[0]["start"] == pytest.approx(5.0)
+    out = dist_together(several(monkeypatch, 4, load(760, 770, 500, 768)))
+    assert "GPU 2" in str(out.reason)
+
+
+def test_one_gpu_says_what_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuimg.suite.checks_dist import dist_init
+    from gpuimg.suite.dist_workers import compare, contribution
+
+    answer = {"results": compare(1, {"all_reduce": contribution(0), "broadcast": contribution(0)})}
+    out = dist_init(several(monkeypatch, 1, {"exact": [answer]}))
+    assert out.status == "pass"
+    assert "bandwidth were not measured" in str(out.reason)
