@@ -52,8 +52,9 @@ def driver_path(
 ) -> DriverPath:
     """Decide the path. ``tables``: ``drivers`` of cards.json. ``forward``: a cuda-compat libcuda is the one loaded.
 
-    Rule: native when the driver is at least the toolkit's own; else minor-version compatibility from the floor of the
-    CUDA major (without PTX); else forward compatibility with cuda-compat on data-centre cards; else it fails.
+    Rule: native when the driver is at least the toolkit's own; else forward compatibility where a cuda-compat libcuda is
+    loaded (data-centre cards; it fails on others whatever else would do); else minor-version compatibility from the
+    floor of the CUDA major (without PTX); else it fails.
     """
     if wheel_cuda is None:
         return DriverPath("unknown", "the framework does not say which wheel_cuda it was built with")
@@ -67,12 +68,6 @@ def driver_path(
         return DriverPath("native", f"driver {driver} is at least {native}, which CUDA {short} came with")
     if not forward and driver_cuda is not None and at_least(driver_cuda, short):
         return DriverPath("native", f"driver_cuda {driver_cuda} is at least wheel_cuda {short}")
-    if floor is not None and at_least(driver, floor):
-        return DriverPath(
-            "minor",
-            f"driver {driver} is older than wheel_cuda {short}, but at least {floor}: minor-version compatibility",
-            "works with machine code only: anything that compiles PTX at run time can fail with error 222",
-        )
     if forward:
         if data_centre is False:
             return DriverPath(
@@ -82,6 +77,12 @@ def driver_path(
                 "error 804 follows: take the compat folder off LD_LIBRARY_PATH and a build with an older wheel_cuda",
             )
         return DriverPath("forward", f"wheel_cuda {short} runs on driver {driver} through cuda-compat")
+    if floor is not None and at_least(driver, floor):
+        return DriverPath(
+            "minor",
+            f"driver {driver} is older than wheel_cuda {short}, but at least {floor}: minor-version compatibility",
+            "works with machine code only: anything that compiles PTX at run time can fail with error 222",
+        )
     if floor is None and native is None:
         return DriverPath("unknown", f"nothing is known about CUDA {short}")
     return DriverPath(

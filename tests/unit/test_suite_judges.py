@@ -61,6 +61,8 @@ def test_cards_are_usable() -> None:
         ("11.8", "450.80.02", "11.0", {}, "minor"),
         ("13.0", "550.54.14", "13.0", {"forward": True, "data_centre": True}, "forward"),
         ("13.0", "550.54.14", "13.0", {"forward": True, "data_centre": False}, "fail"),
+        ("12.8", "535.54.03", "12.8", {"forward": True, "data_centre": True}, "forward"),
+        ("12.8", "535.54.03", "12.8", {"forward": True, "data_centre": False}, "fail"),
         (None, "550.54.14", "12.4", {}, "unknown"),
         ("12.4", None, None, {}, "unknown"),
         ("99.0", "550.54.14", "12.4", {}, "unknown"),
