@@ -28,7 +28,7 @@ _AZNHC = "AzNHC thresholds (github.com/Azure/azurehpc-health-checks)"
     "are checked with Freivalds' method and 256 one by one against float64 worked out in plain Python. That it ran on "
     "the GPU is read from the result's device, the driver's primary context and the allocator.",
     threshold="relative RMS error: " + ", ".join(f"{mode} {bound:g}" for mode, bound in reference.BOUNDS.items()) + "; "
-    "single entries 8 times that; NaN never passes",
+    "on a CPU fp16 and bf16 five times that; single entries 8 times; NaN never passes",
     source="rounding theory: unit roundoff of each format, times 2 to 5 (see reference.BOUNDS)",
     needs=("framework",),
     timeout=90,

@@ -41,9 +41,9 @@ def matmul(ctx: Context) -> Outcome:
         measured["modes"][mode] = reference.rounded(errors)
         if mode == adapter.modes(ctx.device)[0]:
             measured.update(evidence.gather(ctx, adapter.place(result)))
-        if not reference.within(errors, reference.BOUNDS[mode]):
+        if not reference.within(errors, reference.bound(mode, ctx.device)):
             wrong.append(mode)
-    expected = {"rms_error_below": {mode: reference.BOUNDS[mode] for mode in measured["modes"]}}
+    expected = {"rms_error_below": {mode: reference.bound(mode, ctx.device) for mode in measured["modes"]}}
     fallen = evidence.judge(ctx.device, measured, str(ctx.framework))
     if fallen is not None:
         return fallen
@@ -152,13 +152,20 @@ def attention(ctx: Context) -> Outcome:
     measured: dict[str, Any] = {"backends": {}}
     wrong = []
     for mode in modes if ctx.device == "cuda" else modes[:1]:
-        for backend, result in adapter.attention(*tensors, mode).items():
+        try:
+            found = adapter.attention(*tensors, mode)
+        except NotImplementedError as error:
+            measured.setdefault("refused", {})[mode] = str(error)[:200]
+            continue
+        for backend, result in found.items():
             errors = reference.compare(adapter.numbers(result), want)
             measured["backends"][f"{backend}/{mode}"] = reference.rounded(errors)
             if not reference.within(errors, ATTENTION_BOUNDS[mode]):
                 wrong.append(f"{backend}/{mode}")
             if "result_device" not in measured:
                 measured.update(evidence.gather(ctx, adapter.place(result)))
+    if not measured["backends"] and "refused" in measured:
+        return skipped(f"{ctx.framework} refuses attention on this device", measured)
     if not measured["backends"]:
         return not_applicable(f"this version of {ctx.framework} has no attention of its own")
     expected = {"rms_error_below": ATTENTION_BOUNDS}
@@ -205,6 +212,10 @@ def matmul_fraction(name: str) -> float:
     return 0.60 if words & boards else 0.70
 
 
+BURST_S = 0.04
+"""Seconds of the judged burst: some 20 products of an H200, over before its power limit acts."""
+
+
 def matmul_speed(ctx: Context) -> Outcome:
     """Median TFLOP/s of 8192³ products over random data."""
     adapter = ctx.adapter
@@ -212,14 +223,21 @@ def matmul_speed(ctx: Context) -> Outcome:
         return not_applicable(f"{ctx.framework} has no bare matrix product to time")
     n = int(ctx.options.get("matmul_n") or 8192)
     mode = "bf16" if "bf16" in adapter.modes("cuda") else "fp16" if "fp16" in adapter.modes("cuda") else "fp32"
-    adapter.bench_matmul(n, mode, 0.2)
+    adapter.bench_matmul(n, mode, 0.005)
+    burst = adapter.bench_matmul(n, mode, BURST_S)
     with ctx.busy("matmul", [0]):
-        times = adapter.bench_matmul(n, mode, 3.0)
-    return judge_matmul_speed(ctx, times, n, mode)
+        sustained = adapter.bench_matmul(n, mode, 3.0)
+    return judge_matmul_speed(ctx, burst, n, mode, sustained)
 
 
-def judge_matmul_speed(ctx: Context, times: list[float], n: int, mode: str) -> Outcome:
-    """Milliseconds → TFLOP/s against the floor of the card."""
+def judge_matmul_speed(
+    ctx: Context, times: list[float], n: int, mode: str, sustained: Optional[list[float]] = None
+) -> Outcome:
+    """Milliseconds of a short burst → TFLOP/s against the floor of the card; the sustained rate is kept beside it.
+
+    Published rates are bursts. Held for seconds, a healthy card runs into its power limit: one H200 gave 788 TFLOP/s
+    over 10 products and 672 over 3 s, at 691 of 700 W.
+    """
     row = ctx.card()
     rate = [2.0 * n**3 / (ms * 1e9) for ms in times]
     tflops = reference.median(rate)
@@ -233,6 +251,9 @@ def judge_matmul_speed(ctx: Context, times: list[float], n: int, mode: str) -> O
         "ms_p95": round(ordered[int(0.95 * (len(ordered) - 1))], 4),
         **evidence.gather(ctx, "cuda:0"),
     }
+    if sustained:
+        measured["sustained_tflops"] = round(2.0 * n**3 / (reference.median(sustained) * 1e9), 1)
+        measured["sustained_products"] = len(sustained)
     fallen = evidence.judge(ctx.device, measured, str(ctx.framework))
     if fallen is not None:
         return fallen

@@ -199,7 +199,7 @@ def attention(q: Any, k: Any, v: Any, mode: str) -> dict[str, Any]:
     if mode != "fp32" and place(q).startswith("cuda"):
         backends.append("cudnn")
     for name in backends:
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision("float32"):
             out = function(q, k, v, is_causal=True, implementation=name)
         found[name] = jnp.transpose(out, (0, 2, 1, 3))
     return found
@@ -288,7 +288,7 @@ def train(job: TrainJob) -> TrainResult:
         return [w - job.rate * v for w, v in zip(p, m)], m, loss / scale
 
     step = jax.jit(update)
-    with jax.default_matmul_precision("highest"), jax.default_device(_device(job.device)):
+    with jax.default_matmul_precision("float32"), jax.default_device(_device(job.device)):
         p = [tensor(w, s, job.device) for w, s in zip(job.weights, job.shapes)]
         m = [jnp.zeros_like(w) for w in p]
         losses = []
@@ -358,7 +358,7 @@ def model_save(layers: Sequence[Layer], path: str, device: str) -> str:
     w = [(nparrays.to_numpy(v.w, (v.inputs, v.outputs)), nparrays.to_numpy(v.b, (v.outputs,))) for v in layers]
 
     def model(x: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision("float32"):
             for i, (weight, bias) in enumerate(w):
                 x = x @ weight + bias
                 x = jax.nn.relu(x) if i < len(w) - 1 else x
@@ -376,7 +376,7 @@ def quantised_save(layers: Sequence[Layer], path: str, device: str) -> str:
     w = [(*nparrays.quantise(v.w, v.inputs, v.outputs), nparrays.to_numpy(v.b, (v.outputs,))) for v in layers]
 
     def model(x: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision("float32"):
             for i, (q, scale, bias) in enumerate(w):
                 # the parameters must stay int8 in the file: without the barrier XLA would fold them into floats
                 weight = jax.lax.optimization_barrier(jax.numpy.asarray(q)).astype(x.dtype)
@@ -403,7 +403,7 @@ def model_run(path: str, x: Sequence[float], rows: int, device: str) -> tuple[ar
         return array("f", numbers(out)), place(out)
     import numpy
 
-    with numpy.load(path) as found, jax.default_matmul_precision("highest"):
+    with numpy.load(path) as found, jax.default_matmul_precision("float32"):
         for i in range(3):
             if f"q{i}" in found.files:
                 t = (t @ jax.device_put(found[f"q{i}"], _device(device)).astype(t.dtype)) * found[f"s{i}"]
@@ -421,7 +421,7 @@ def lm_ops(device: str) -> Any:
     import jax
     import jax.numpy as jnp
 
-    jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_matmul_precision", "float32")
 
     def jit(function: Any) -> Any:
         fast = jax.jit(function)
