@@ -48,7 +48,7 @@ from gpuimg.engine.registry import Repository
 from gpuimg.engine.verify import run_suite, suite_digest
 from gpuimg.errors import BadInput, EnvironmentFault, GpuimgError, nearest
 from gpuimg.knowledge import load
-from gpuimg.knowledge.planning import plan_cell
+from gpuimg.knowledge.planning import Target, plan_cell
 from gpuimg.layers.assembly import Assembler
 from gpuimg.layers.lockfile import LockedWheel, Platform, read_lock
 from gpuimg.layers.produce import Produced, Producer, layers_of, produce
@@ -137,7 +137,7 @@ def read_cells(settings: Settings) -> tuple[Matrix, tuple[Cell, ...], tuple[tupl
 def plan_all(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Plan, ...]:
     """Every cell resolved and explained, impossible ones included."""
     knowledge = load()
-    targets = [(t.gpu, t.driver) for t in matrix.targets]
+    targets = [Target(t.gpu, t.driver) for t in matrix.targets]
     return tuple(plan_cell(cell, targets=targets, knowledge=knowledge) for cell in cells)
 
 
@@ -248,7 +248,10 @@ def build_cell(plan: Plan, workshop: Workshop) -> Produced:
         GpuimgError: whatever step failed, with what to do.
     """
     settings, cell = workshop.settings, plan.cell
-    say = lambda text: workshop.say(cell.id, text)  # noqa: E731
+
+    def say(text: str) -> None:
+        workshop.say(cell.id, text)
+
     wheels = lock_plan(plan, workshop.matrix, settings)
     rendered = render_plan(plan, wheels, settings)
     with workshop.base_lock:
