@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from packaging.utils import canonicalize_name
@@ -182,6 +183,7 @@ def _with_os(facts: ImageFacts, knowledge: Knowledge) -> ImageFacts:
     return replace(facts, glibc=facts.glibc or release.glibc, python=facts.python or release.python, end_of_life=eol)
 
 
+@lru_cache(maxsize=4096)
 def read_image(reference: str, knowledge: Knowledge) -> ImageFacts:
     """Everything a reference says. Never raises: what cannot be read has ``problem`` set."""
     repository, tag, digest = split_reference(reference)
@@ -400,6 +402,7 @@ def os_of(facts: ImageFacts, oses: Mapping[str, object]) -> str | None:
     return facts.os if facts.os in oses else None
 
 
+@lru_cache(maxsize=4096)
 def newest_cuda_tag(
     knowledge: Knowledge, cuda: str, *, flavour: str, os: str | None = None, cudnn_major: str | None = None
 ) -> str | None:

@@ -323,7 +323,9 @@ def judge_base_for_card(
     cuda = base.base_cuda
     if base.cpu_only:
         made.append(
-            outcome("cpu-only", "no", f"{where} is a CPU-only image: it never uses the GPU", base.source or where, gpu=gpu)
+            outcome(
+                "cpu-only", "no", f"{where} is a CPU-only image: it never uses the GPU", base.source or where, gpu=gpu
+            )
         )
     if cuda is None:
         return tuple(made)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpuimg.errors import BadInput
 from gpuimg.knowledge.base import Knowledge, version_key
@@ -25,6 +26,11 @@ from gpuimg.knowledge.rules.outcome import Outcome, combine, outcome
 from gpuimg.knowledge.selection import rows_of
 from gpuimg.knowledge.tables import Build
 from gpuimg.nouns import BaseImage, Cell, Plan, Requirement
+
+
+@lru_cache(maxsize=64)
+def _plain_base(os_name: str) -> BaseImage:
+    return BaseImage(_distribution(os_name), "registry", "distribution", None, os_name)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def _distribution(os_name: str) -> str:
 def base_for(build: Build, os_name: str, knowledge: Knowledge) -> BaseImage | None:
     """The base a build goes on; None when a system-linked build has no published base on that OS (nor any other)."""
     if build.bundles_cuda or build.device == "cpu" or build.wheel_cuda is None:
-        return BaseImage(_distribution(os_name), "registry", "distribution", None, os_name)
+        return _plain_base(os_name)
     flavour = "cudnn-runtime" if needs_cudnn(build) else "runtime"
     want = lowest(build.cudnn)
     cudnn_major = str(parts(want)[0]) if want and flavour == "cudnn-runtime" else None
@@ -114,6 +120,12 @@ def package_of(cell: Cell) -> str:
     return GPU_PACKAGE.get(cell.framework, cell.framework)
 
 
+@lru_cache(maxsize=8192)
+def _of_version(package: str, version: str, knowledge: Knowledge) -> tuple[Build, ...]:
+    wanted = version_key(version)
+    return tuple(b for b in rows_of(package, knowledge) if version_key(b.version) == wanted)
+
+
 def plan_cell(cell: Cell, *, targets: Sequence[Target] = (), knowledge: Knowledge) -> Plan:
     """The cell resolved, or refused with reasons and the nearest possible one.
 
@@ -129,8 +141,7 @@ def plan_cell(cell: Cell, *, targets: Sequence[Target] = (), knowledge: Knowledg
             allowed=knowledge.frameworks(),
             value=cell.framework,
         )
-    wanted = version_key(cell.version)
-    builds = [b for b in rows if b.machine == cell.machine and version_key(b.version) == wanted]
+    builds = [b for b in _of_version(package, cell.version, knowledge) if b.machine == cell.machine]
     if not builds:
         return _no_version(cell, package, knowledge)
     kept, problem = _choose(cell, builds)
@@ -209,7 +220,8 @@ def _judged(
                 fix=f"os: {base.os}",
             )
         )
-    extra = tuple(_package(line, cell, knowledge) for line in cell.packages)
+    packages = [_package(line, cell, knowledge) for line in cell.packages]
+    extra = tuple(p for p in packages if rows_of(p.name, knowledge))
     question = Question(
         requirements=(requirement, *extra),
         python=cell.python,
@@ -224,7 +236,7 @@ def _judged(
         outcomes.append(
             outcome("wheel", "yes", f"{build.framework} {build.version} is published for {cell.machine}", build.source)
         )
-        if cell.packages:
+        if extra:
             outcomes.extend(_companions(situation, build, knowledge))
     for target in targets:
         asked = replace(question, gpus=(target.gpu,), driver=target.driver, driver_cuda=target.driver_cuda)
@@ -277,8 +289,16 @@ def _requirement(build: Build) -> Requirement:
 
 
 def _package(line: str, cell: Cell, knowledge: Knowledge) -> Requirement:
-    found = parse_requirement(line, aliases=knowledge.aliases, file=cell.file or None, line=cell.line)
-    return replace(found, from_file=False)
+    try:
+        return _parsed(line, knowledge)
+    except BadInput:
+        parse_requirement(line, aliases=knowledge.aliases, file=cell.file or None, line=cell.line)
+        raise
+
+
+@lru_cache(maxsize=4096)
+def _parsed(line: str, knowledge: Knowledge) -> Requirement:
+    return parse_requirement(line, aliases=knowledge.aliases)
 
 
 def _plan(cell: Cell, build: Build, base: BaseImage | None, outcomes: Sequence[Outcome], knowledge: Knowledge) -> Plan:
@@ -389,16 +409,11 @@ def _advice(cell: Cell, build: Build, targets: Sequence[Target], knowledge: Know
                 "why": f"the nearest Python {cell.framework} {build.version} has a wheel for",
             }
         )
-        newer = [
-            b
-            for b in knowledge.builds(build.framework)
-            if b.machine == cell.machine and b.device == build.device and b.pythons and cell.python in b.pythons
-        ]
-        if newer:
-            best = min(newer, key=lambda b: abs(_rank(b.version) - _rank(cell.version)))
+        best = _near_version(build.framework, build.device, cell.machine, cell.python, cell.version, knowledge)
+        if best is not None:
             out.append(
                 {
-                    "requirement": {cell.framework: best.version},
+                    "requirement": {cell.framework: best},
                     "python": cell.python,
                     "why": f"the nearest version with a wheel for Python {cell.python}",
                 }
@@ -426,13 +441,27 @@ def _advice(cell: Cell, build: Build, targets: Sequence[Target], knowledge: Know
     return out
 
 
+@lru_cache(maxsize=4096)
+def _near_version(
+    framework: str, device: str | None, machine: str, python: str, version: str, knowledge: Knowledge
+) -> str | None:
+    """The version nearest to the one asked for that has a wheel for that Python."""
+    have = {
+        b.version
+        for b in knowledge.builds(framework)
+        if b.machine == machine and b.device == device and b.pythons and python in b.pythons
+    }
+    return min(have, key=lambda v: abs(_rank(v) - _rank(version))) if have else None
+
+
+@lru_cache(maxsize=8192)
 def _rank(version: str) -> int:
     key = version_key(version).release
     return sum(n * 10 ** (2 * (3 - i)) for i, n in enumerate((*key, 0, 0, 0)[:4]))
 
 
 def _no_version(cell: Cell, package: str, knowledge: Knowledge) -> Plan:
-    rows = [b for b in rows_of(package, knowledge) if version_key(b.version) == version_key(cell.version)]
+    rows = _of_version(package, cell.version, knowledge)
     if rows:
         found = outcome(
             "wheel",

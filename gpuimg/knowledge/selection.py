@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -36,15 +37,25 @@ class Choice:
 
 def specifier_of(requirement: Requirement) -> SpecifierSet:
     """The requirement's specifier; an unreadable one allows everything."""
+    return _specifier(requirement.specifier)
+
+
+@lru_cache(maxsize=4096)
+def _specifier(text: str) -> SpecifierSet:
     try:
-        return SpecifierSet(requirement.specifier)
+        return SpecifierSet(text)
     except InvalidSpecifier:
         return SpecifierSet()
 
 
 def is_exact(requirement: Requirement) -> bool:
     """Is one single version named?"""
-    return bool(re.fullmatch(r"===?[^,*]+", requirement.specifier))
+    return _is_exact(requirement.specifier)
+
+
+@lru_cache(maxsize=4096)
+def _is_exact(text: str) -> bool:
+    return bool(re.fullmatch(r"===?[^,*]+", text))
 
 
 def _matches(version: str, specifier: SpecifierSet, requirement: Requirement) -> bool:
@@ -57,6 +68,7 @@ def _matches(version: str, specifier: SpecifierSet, requirement: Requirement) ->
     return is_exact(requirement) and specifier.contains(key, prereleases=True)
 
 
+@lru_cache(maxsize=1024)
 def rows_of(name: str, knowledge: Knowledge) -> tuple[Build, ...]:
     """Builds of a package. ``onnxruntime`` (CPU) is released together with onnxruntime-gpu and follows its rows."""
     rows = knowledge.builds(name)
@@ -210,6 +222,7 @@ def _no_version(requirement: Requirement, known: Sequence[str], knowledge: Knowl
     return Choice(problem=text, nearest=tuple(near or known[-3:]))
 
 
+@lru_cache(maxsize=1024)
 def _near_names(name: str, knowledge: Knowledge) -> tuple[str, ...]:
     names = (*knowledge.frameworks(), *knowledge.companion_names(), *knowledge.aliases)
     return tuple(difflib.get_close_matches(name, names, n=3, cutoff=0.6))

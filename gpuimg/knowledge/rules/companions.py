@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Pep508
@@ -34,10 +35,15 @@ class Asked:
     file: str | None = None
 
 
-def pins(build: Build) -> dict[str, SpecifierSet]:
+def pins(build: Build) -> Mapping[str, SpecifierSet]:
     """Name → specifier of what a build requires (markers left out: rows hold only what matters on Linux)."""
+    return _pins(build.requires)
+
+
+@lru_cache(maxsize=4096)
+def _pins(requires: tuple[str, ...]) -> Mapping[str, SpecifierSet]:
     found: dict[str, SpecifierSet] = {}
-    for text in build.requires:
+    for text in requires:
         try:
             one = Pep508(re.sub(r"\+[\w.]+", "", text))
         except InvalidRequirement:

@@ -7,6 +7,7 @@ own checks.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -19,11 +20,13 @@ from gpuimg.knowledge.tables import CudnnSupport
 RULE_DOC = "https://docs.nvidia.com/deeplearning/cudnn/backend/latest/developer/forward-compatibility.html"
 
 
+@lru_cache(maxsize=4096)
 def exact(cudnn: str | None) -> str | None:
     """The version when the text is one ('9.1.0.70', '8.1', '8'); None for ranges."""
     return cudnn if cudnn and re.fullmatch(r"\d+(\.\d+)*", cudnn) else None
 
 
+@lru_cache(maxsize=4096)
 def lowest(cudnn: str | None) -> str | None:
     """The oldest cuDNN a text allows: '9.1.0.70' is itself, '<10.0,>=9.8' is 9.8."""
     if exact(cudnn):
@@ -32,6 +35,7 @@ def lowest(cudnn: str | None) -> str | None:
     return found[1] if found else None
 
 
+@lru_cache(maxsize=4096)
 def support_row(cudnn: str, knowledge: Knowledge) -> CudnnSupport | None:
     """The row of an exact version; a lone major ('8') has none."""
     if len(parts(cudnn)) < 2:

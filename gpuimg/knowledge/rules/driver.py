@@ -8,6 +8,7 @@ data-centre driver ↔ architecture matrix; the figures are in the knowledge bas
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpuimg.knowledge.base import Knowledge
 from gpuimg.knowledge.rules.numbers import at_least, major, minor, parts
@@ -52,6 +53,7 @@ def _windows_driver(cuda: str, knowledge: Knowledge) -> str | None:
     return rows[0].driver_windows if rows else None
 
 
+@lru_cache(maxsize=4096)
 def newest_cuda(driver: DriverFacts, knowledge: Knowledge) -> str | None:
     """The newest CUDA minor the driver supports: from its version, else what nvidia-smi says."""
     if driver.version is None:
@@ -80,6 +82,7 @@ def branch_of(driver: DriverFacts, knowledge: Knowledge) -> int | None:
     return parts(first)[0] if first else None
 
 
+@lru_cache(maxsize=16384)
 def is_native(cuda: str, driver: DriverFacts, knowledge: Knowledge) -> bool | None:
     """Does the driver fully support that CUDA, PTX included? None: no driver given, or the CUDA is not in the table."""
     if not driver.known:
@@ -99,6 +102,7 @@ def is_native(cuda: str, driver: DriverFacts, knowledge: Knowledge) -> bool | No
     return None
 
 
+@lru_cache(maxsize=16384)
 def minor_floor(cuda: str, driver: DriverFacts, knowledge: Knowledge) -> bool | None:
     """Is the driver at or above the floor of that CUDA major's minor-version compatibility? None: cannot tell."""
     table = knowledge.minor_compat_windows if driver.windows else knowledge.minor_compat
@@ -118,6 +122,7 @@ def minor_floor(cuda: str, driver: DriverFacts, knowledge: Knowledge) -> bool | 
     return None if minor(driver.cuda) == "11.0" else True
 
 
+@lru_cache(maxsize=1024)
 def needed(cuda: str, knowledge: Knowledge) -> str:
     """'≥ 550.54.14 (native), ≥ 525.60.13 by minor-version compatibility' for texts."""
     first = knowledge.first_driver(cuda if "." in cuda else f"{cuda}.0")

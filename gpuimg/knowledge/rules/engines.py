@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packaging.specifiers import SpecifierSet
-
 from gpuimg.knowledge.base import Knowledge, version_key
-from gpuimg.knowledge.rules.numbers import parts
+from gpuimg.knowledge.rules.numbers import parts, within
 from gpuimg.knowledge.rules.outcome import Outcome, outcome
 
 MIG_GUIDE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
@@ -21,9 +19,7 @@ def judge_limits(
     """Rows of the limits table that speak about this package, version and card."""
     made: list[Outcome] = []
     for row in knowledge.limits:
-        if row.package != package or (
-            row.versions and not SpecifierSet(row.versions).contains(version_key(version), prereleases=True)
-        ):
+        if row.package != package or (row.versions and not within(version_key(version), row.versions)):
             continue
         low = row.cc_min is not None and parts(capability) < parts(row.cc_min)
         high = row.cc_max is not None and parts(capability) > parts(row.cc_max)

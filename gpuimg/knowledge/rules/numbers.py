@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 
+@lru_cache(maxsize=65536)
 def parts(text: str) -> tuple[int, ...]:
     """'550.54.14' → (550, 54, 14); letters end a part ('9.0a' → (9, 0))."""
     numbers = []
@@ -33,7 +38,14 @@ def major(version: str) -> int:
     return parts(version)[0] if parts(version) else 0
 
 
+@lru_cache(maxsize=4096)
 def code_target(name: str) -> tuple[str, int, int, str] | None:
     """'sm_90a' → ('sm', 9, 0, 'a'); 'compute_120' → ('compute', 12, 0, '')."""
     found = re.fullmatch(r"(sm|compute)_(\d{1,2})(\d)([af]?)", name)
     return (found[1], int(found[2]), int(found[3]), found[4]) if found else None
+
+
+@lru_cache(maxsize=8192)
+def within(version: Version, specifier: str) -> bool:
+    """Does a version satisfy a PEP 440 specifier, pre-releases included? Raises InvalidSpecifier."""
+    return SpecifierSet(specifier).contains(version, prereleases=True)

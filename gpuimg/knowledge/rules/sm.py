@@ -7,6 +7,7 @@ Source: CUDA C Programming Guide, binary and PTX compatibility; Blackwell and Te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from gpuimg.knowledge.base import Knowledge
@@ -50,6 +51,7 @@ def span(sm: Sequence[str]) -> str:
     return f"{text}; PTX {', '.join(ptx)}" if ptx else f"{text}; no PTX"
 
 
+@lru_cache(maxsize=512)
 def family_toolkit(capability: str, knowledge: Knowledge) -> str | None:
     """The first toolkit that makes any SASS a card can run: the oldest of its own major with minor ≤ its own."""
     want = parts(capability)
@@ -64,6 +66,7 @@ def family_toolkit(capability: str, knowledge: Knowledge) -> str | None:
     return min(rows, key=parts) if rows else None
 
 
+@lru_cache(maxsize=4096)
 def toolkit_knows(capability: str, cuda: str, knowledge: Knowledge) -> bool | None:
     """Can a toolkit make machine code this card runs (so that its cuBLAS and cuDNN can hold some)? None: not in
     the table."""

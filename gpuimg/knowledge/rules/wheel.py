@@ -58,7 +58,11 @@ def judge_python(build: Build, python: str | None, *, subject: str, source: str,
         else f"it needs {build.requires_python}"
     )
     text = f"{subject} has no wheel for Python {python} (cp{python.replace('.', '')}): {have}"
-    fix = f"use Python {max(build.pythons, key=parts)} or older, down to {min(build.pythons, key=parts)}" if build.pythons else None
+    fix = (
+        f"use Python {max(build.pythons, key=parts)} or older, down to {min(build.pythons, key=parts)}"
+        if build.pythons
+        else None
+    )
     if soft:
         text += f"; {python} is the distribution's own, and which one is used is not given"
         return outcome("python", "unknown", text, source, fix=fix, missing=("python",))
