@@ -231,7 +231,7 @@ def matmul_speed(ctx: Context) -> Outcome:
 
 
 def judge_matmul_speed(
-    ctx: Context, times: list[float], n: int, mode: str, sustained: Optional[list[float]] = None
+    ctx: Context, times: list[float], n: int, mode: str, sustained: list[float] | None = None
 ) -> Outcome:
     """Milliseconds of a short burst → TFLOP/s against the floor of the card; the sustained rate is kept beside it.
 

@@ -359,6 +359,10 @@ def compiler_missing(device: str) -> str | None:
 def compiled(x: Any, w: Any) -> tuple[Any, Any, str]:
     import torch
 
+    # a cold cache in the check's own folder: nothing is left behind, and no home folder or user name is needed
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.getcwd(), "inductor")
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(os.getcwd(), "triton")
+
     torch.backends.cuda.matmul.allow_tf32 = False
 
     def work(a: Any, b: Any) -> Any:
