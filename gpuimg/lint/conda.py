@@ -193,6 +193,15 @@ def _pytorch(
                 "use cudatoolkit=11.3",
                 PREVIOUS,
             )
+        elif version >= (2, 6):
+            yield finding(
+                "conda-cudatoolkit",
+                "warning",
+                selector,
+                f"pytorch-cuda belongs to the pytorch channel, which ends with 2.5.1: it selects no build of pytorch {shown}",
+                "cuda-version=12.6 (conda-forge) instead of pytorch-cuda",
+                END,
+            )
         elif version in PYTORCH_CUDA and not forge_first:
             number = _number(selector)
             if number and number not in PYTORCH_CUDA[version]:

@@ -47,6 +47,8 @@ def flavours(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
             continue
         if not labelled and name != "xformers":
             continue  # PyPI's own pairs are held together by their pins
+        if name == "torchaudio" and (torch.req.local is None or other.req.local is None):
+            continue  # old torchaudio has no CUDA code, and its unlabelled wheel serves every torch
         a, b = _flavour(cuda), _flavour(theirs)
         if "cpu" in (cuda, theirs):
             if name == "torchvision" and packages.machine == "x86_64" and labelled:
@@ -103,16 +105,26 @@ def _chosen(kb: Knowledge, item: Item, packages: PackageSet) -> Build | None:
 
 def two_cudnn(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """Frameworks in one environment that want different cuDNN."""
-    torch = packages.get("torch")
+    torch = packages.torch
     torch_build = _chosen(kb, torch, packages) if torch else None
     if torch is None or torch_build is None or torch_build.device == "cpu" or not torch_build.cudnn:
         return
     pinned = torch_build.cudnn
-    for name in ("jax", "tensorflow", "tensorflow-gpu", "onnxruntime-gpu", "paddlepaddle-gpu", "ctranslate2"):
+    for name in (
+        "jax",
+        "tensorflow",
+        "tensorflow-gpu",
+        "onnxruntime-gpu",
+        "paddlepaddle-gpu",
+        "ctranslate2",
+        "faster-whisper",
+    ):
         other = packages.get(name)
         if other is None:
             continue
         build = _chosen(kb, other, packages)
+        if name == "faster-whisper":
+            build = None if packages.get("ctranslate2") else _ctranslate2(kb, other, build)
         if build is None or not build.cudnn or build.device == "cpu":
             continue
         if name == "jax" and not other.req.extras:
@@ -132,6 +144,8 @@ def two_cudnn(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
 
 def _cudnn_pair(torch: Build, pinned: str, other: Item, build: Build, packages: PackageSet) -> Iterator[LintFinding]:
     name, theirs = other.req.name, build.cudnn or ""
+    shown = name if name == build.framework else f"{name} ({build.framework} {build.version})"
+    shown = f"{name} {build.version}" if name == build.framework else shown
     left, right = major(re.sub(r"^[^\d]*", "", pinned)), major(re.sub(r"^[^\d]*", "", theirs))
     subject = f"torch {torch.version} brings cuDNN {pinned}"
     exact_pin = re.fullmatch(r"\d+(\.\d+){2,3}", pinned) is not None
@@ -145,14 +159,18 @@ def _cudnn_pair(torch: Build, pinned: str, other: Item, build: Build, packages: 
             together = build.bundles_cuda and torch.bundles_cuda
             yield finding(
                 "two-cudnn", "error" if together and packages.get("torch") is not None and packages.get("torch").group == other.group else "warning",  # type: ignore[union-attr]
-                other.req, f"{subject} exactly, and {name} {build.version} wants cuDNN {theirs}: one of them gets the wrong cuDNN",
+                other.req, f"{subject} exactly, and {shown} wants cuDNN {theirs}: one of them gets the wrong cuDNN",
                 f"use versions whose cuDNN ranges meet, or one environment for each of torch and {name}", build.source,
             )  # fmt: skip
         return
     if left is not None and right is not None and left != right:
+        # ctranslate2 loads torch's cuDNN: without a system cuDNN there is no other one
+        alone = (
+            name in {"ctranslate2", "faster-whisper"} and packages.base is not None and packages.base_torch is not None
+        )
         yield finding(
-            "two-cudnn", "warning", other.req,
-            f"{subject}, and {name} {build.version} wants cuDNN {theirs}: two cuDNN majors in one process", f"use versions of torch and {name} made for one cuDNN major, or two environments", build.source,
+            "two-cudnn", "error" if alone else "warning", other.req,
+            f"{subject}, and {shown} wants cuDNN {theirs}: two cuDNN majors in one process", f"use versions of torch and {name} made for one cuDNN major, or two environments", build.source,
         )  # fmt: skip
 
 

@@ -146,6 +146,8 @@ def _python(base: Base, runs: list[Run], stage: Stage, kb: Knowledge, options: O
             found = re.match(r".*python(3\.\d+)\b", text)
             if found:
                 return found[1], "pip was installed for it"
+    if base.facts.repository.endswith("pytorch/pytorch") and _release(base) >= (2, 9):
+        return None, ""  # these images moved from conda's Python to the distribution's; the tables do not follow yet
     if base.facts.python_installed:
         return base.facts.python, f"of {base.reference}"
     if "PYENV_VERSION" in stage.env or any(
@@ -172,11 +174,41 @@ def _python(base: Base, runs: list[Run], stage: Stage, kb: Knowledge, options: O
     return None, ""
 
 
+def _release(base: Base) -> tuple[int, ...]:
+    """(2, 9, 0) of a pytorch/pytorch tag; () when it names no version."""
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", base.facts.tag or "")
+    return tuple(int(p) for p in found.groups() if p) if found else ()
+
+
 _ISOLATED = {"--target", "-t", "--prefix", "--root"}
 
 
-def package_set(view: StageView, context: DockerContext, kb: Knowledge) -> PackageSet:
-    """Everything pip installs into the stage, files included; later pins replace earlier ones of the same package."""
+def environment_of(made: Install) -> str:
+    """Which Python an install goes to: '' for the one on PATH, else the folder of its pip or the environment's name."""
+    if made.environment:
+        return made.environment
+    executable = made.python_exe or made.executable
+    folder = executable.rpartition("/")[0]
+    return "" if folder in {"", "/usr/bin", "/usr/local/bin", "/bin"} else folder
+
+
+def package_sets(view: StageView, context: DockerContext, kb: Knowledge) -> tuple[PackageSet, ...]:
+    """One set for each Python the stage installs into."""
+    names = dict.fromkeys(environment_of(made) for _, made in view.installs if made.manager in {"pip", "uv"})
+    return tuple(package_set(view, context, kb, name) for name in names) or (package_set(view, context, kb),)
+
+
+def package_set(view: StageView, context: DockerContext, kb: Knowledge, environment: str | None = None) -> PackageSet:
+    """Everything pip installs into the stage, files included; later pins replace earlier ones of the same package.
+
+    ``environment`` limits it to one of the stage's Pythons; None takes the one most is installed into.
+    """
+    if environment is None:
+        counts: dict[str, int] = {}
+        for _, made in view.installs:
+            if made.manager in {"pip", "uv"}:
+                counts[environment_of(made)] = counts.get(environment_of(made), 0) + len(made.texts)
+        environment = max(counts, key=lambda n: counts[n]) if counts else ""
     items: list[Item] = []
     constraints: dict[str, Requirement] = {}
     elsewhere: set[str] = {name for name, _ in view.base.facts.frameworks}
@@ -184,7 +216,7 @@ def package_set(view: StageView, context: DockerContext, kb: Knowledge) -> Packa
         if made.manager == "conda":
             elsewhere.update({"pytorch": "torch"}.get(r.name, r.name) for r in made.requirements)
             continue
-        if made.manager not in {"pip", "uv"} or made.flags & _ISOLATED:
+        if made.manager not in {"pip", "uv"} or made.flags & _ISOLATED or environment_of(made) != environment:
             continue
         shared = {"indexes": made.indexes, "conditional": made.conditional}
         isolated = "--no-build-isolation" not in made.flags
@@ -218,5 +250,15 @@ def package_set(view: StageView, context: DockerContext, kb: Knowledge) -> Packa
     glibc = context.options.glibc or (view.base.os.glibc if view.base.os else None)
     return PackageSet(
         items=tuple(kept), python=view.python, python_from=view.python_from, os=view.base.os, glibc=glibc, machine=machine,
-        base=view.base, kind="dockerfile", names_elsewhere=frozenset(elsewhere),
+        base=view.base, kind="dockerfile", base_torch=_base_torch(view), names_elsewhere=frozenset(elsewhere),
     )  # fmt: skip
+
+
+def _base_torch(view: StageView) -> Item | None:
+    """torch of the base image as a requirement; its CUDA names the build."""
+    facts = view.base.facts
+    version = dict(facts.frameworks).get("torch")
+    if version is None or facts.kind == "ngc":
+        return None
+    label = f"cu{facts.base_cuda.replace('.', '')}" if facts.base_cuda else None
+    return Item(Requirement(name="torch", specifier=f"=={version}", local=label), manager="image")

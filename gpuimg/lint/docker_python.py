@@ -19,8 +19,11 @@ def externally_managed(context: DockerContext, kb: Knowledge) -> Iterator[LintFi
     """System pip of Ubuntu 24.04, Debian 12 and later refuses to install outside a virtual environment."""
     for view in context.views:
         release = view.base.os
-        if release is None or not release.pep668 or not view.base.plain:
+        tag = re.match(r"2\.(\d+)", view.base.facts.tag or "")
+        managed = view.base.facts.repository.endswith("pytorch/pytorch") and tag is not None and int(tag[1]) >= 12
+        if not managed and (release is None or not release.pep668 or not view.base.plain):
             continue
+        named = view.base.reference if managed or release is None else release.id
         for run, made in view.installs:
             if made.conditional or made.manager not in {"pip", "uv"}:
                 continue
@@ -30,7 +33,7 @@ def externally_managed(context: DockerContext, kb: Knowledge) -> Iterator[LintFi
                 continue
             yield finding(
                 "pep668", "error", (context.file, made.line),
-                f"{release.id} marks its Python as externally managed (PEP 668): {'uv pip install --system' if made.manager == 'uv' else 'pip install'} refuses without a virtual environment",
+                f"{named} marks its Python as externally managed (PEP 668): {'uv pip install --system' if made.manager == 'uv' else 'pip install'} refuses without a virtual environment",
                 "RUN python3 -m venv /opt/venv and ENV PATH=/opt/venv/bin:$PATH before it (or --break-system-packages)", PEP668,
             )  # fmt: skip
             break
@@ -201,6 +204,21 @@ def python_command(context: DockerContext, kb: Knowledge) -> Iterator[LintFindin
                         c.program == "python" for c in step.commands()[:1]
                     ):
                         yield _no_python(context, step.instruction.line, view)
+
+
+def python_missing(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
+    """CMD or ENTRYPOINT calls python3, and nothing visible installs it into a base that has none."""
+    view = context.final
+    if not view.base.cuda_image or _brings_python(view) or any(re.match(r"python3", p) for p in view.apt()):
+        return
+    for step in view.stage.steps:
+        if step.instruction.keyword in {"CMD", "ENTRYPOINT"} and any(
+            re.match(r"python3(\.\d+)?$", c.program) for c in step.commands()[:1]
+        ):
+            yield finding(
+                "no-python", "warning", (context.file, step.instruction.line),
+                f"nothing here installs python3, and {view.base.reference} has none", "apt-get install -y python3 before it", HUB,
+            )  # fmt: skip
 
 
 def opencv_libraries(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:

@@ -142,15 +142,23 @@ def apt_usage(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
             yield from _names(view, made, where, kb)
 
 
+_PULLS = {
+    "python3-pip", "python3-dev", "python3-venv", "git", "curl", "build-essential", "cmake", "ffmpeg", "vim", "wget", "python3",
+    "software-properties-common", "libopencv-dev", "gcc", "g++", "openssh-server", "libgl1", "libgl1-mesa-glx", "python3-opencv",
+}  # fmt: skip
+
+
 def _prompts(view: StageView, run: Run, made: Install, where: tuple[str, int | None]) -> Iterator[LintFinding]:
     if not made.flags & {"-y", "--yes", "--assume-yes", "-qq", "-yq", "-yqq"} and not run.command.piped:
         variables = run.step.variables
         if "APT_GET_YES" not in variables and not any(
             "apt.conf" in r.command.text or "apt.conf.d" in " ".join(r.command.redirects) for r in view.runs
         ):
+            # apt asks only when it has to install more than what was named: these surely bring dependencies
+            sure = bool(_PULLS & {t.split("=")[0] for t in made.texts}) and view.base.plain
             yield finding(
                 "apt-prompt",
-                "error",
+                "error" if sure else "warning",
                 where,
                 "apt-get install without -y asks a question nobody answers: the build stops",
                 "add -y",
@@ -213,6 +221,16 @@ def _names(view: StageView, made: Install, where: tuple[str, int | None], kb: Kn
         for r in view.runs
     )
     own = kb.python_of_os(os_id)
+    deadsnakes = any("deadsnakes" in r.command.text for r in view.runs)
+    if deadsnakes and os_id in {"ubuntu16.04", "ubuntu18.04", "ubuntu20.04"}:
+        wanted = sorted({m[1] for t in made.texts if (m := re.match(r"^python(3\.\d+)", t)) and m[1] != own})
+        wanted = [w for w in wanted if w not in _OTHER_PYTHONS.get(os_id, ())]
+        if wanted:
+            yield finding(
+                "apt-package", "error", where,
+                f"the deadsnakes archive dropped {os_id} after its end of life: 'Unable to locate package python{wanted[0]}'",
+                f"use ubuntu22.04, or uv python install {wanted[0]}", "https://github.com/deadsnakes/issues/issues/328",
+            )  # fmt: skip
     for text in made.texts:
         name = re.split(r"[=:/]", text)[0]
         gone = _GONE.get(name)

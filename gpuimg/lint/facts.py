@@ -62,12 +62,19 @@ class PackageSet:
     base: Base | None = None
     kind: str = "requirements"
     """'requirements', 'dockerfile', 'conda', 'pyproject', 'lock' …"""
+    base_torch: Item | None = None
+    """torch that is already in the base image; only asked where an extension must match it."""
     names_elsewhere: frozenset[str] = field(default_factory=frozenset)
     """Packages that come some other way (conda, the base image), so that a rule does not miss them."""
 
     def get(self, *names: str) -> Item | None:
         """First item of one of these names."""
         return next((i for i in self.items if i.req.name in names), None)
+
+    @property
+    def torch(self) -> Item | None:
+        """The torch that extensions meet: installed here, else the base image's."""
+        return self.get("torch") or self.base_torch
 
     def has(self, *names: str) -> bool:
         return self.get(*names) is not None or any(n in self.names_elsewhere for n in names)

@@ -191,7 +191,7 @@ def unsafe_indexes(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]
 
 def extension_pages(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """``-f …/torch-2.0.0+cu117.html`` and the like name the torch their wheels were compiled for: it must be the one here."""
-    torch = packages.get("torch")
+    torch = packages.torch
     version = version_of(exact_version(torch.req)) if torch else None
     if torch is None or version is None:
         return

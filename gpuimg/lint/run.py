@@ -24,7 +24,7 @@ from gpuimg.lint import (
 )
 from gpuimg.lint.base import base_of
 from gpuimg.lint.compose import compose
-from gpuimg.lint.docker_context import DockerContext, docker_context, package_set
+from gpuimg.lint.docker_context import DockerContext, docker_context, package_sets
 from gpuimg.lint.facts import Item, Options, PackageSet, finding, unique
 from gpuimg.lint.hardware import hardware
 from gpuimg.nouns import LintFinding
@@ -69,6 +69,7 @@ DOCKER_RULES: tuple[DockerRule, ...] = (
     docker_python.externally_managed,
     docker_python.pip_present,
     docker_python.python_command,
+    docker_python.python_missing,
     docker_python.opencv_libraries,
     docker_cuda.compiler,
     docker_cuda.second_cuda,
@@ -142,10 +143,10 @@ def _dockerfile(
         yield from rule(context, kb)
     yield from docker_base.os_end_of_life(context, kb, today)
     for view in context.views:
-        packages = package_set(view, context, kb)
-        for package_rule in PACKAGE_RULES:
-            yield from package_rule(packages, kb)
-        yield from indexes.cpu_builds(packages, kb, gpu=view.base.gpu)
+        for packages in package_sets(view, context, kb):
+            for package_rule in PACKAGE_RULES:
+                yield from package_rule(packages, kb)
+            yield from indexes.cpu_builds(packages, kb, gpu=view.base.gpu)
         for run, made in view.installs:
             if made.manager == "conda" and view.own(run):
                 named = {r.name: r for r in made.requirements}

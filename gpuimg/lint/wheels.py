@@ -173,7 +173,7 @@ _FLASH = re.compile(r"^cu(?P<cuda>\d+)torch(?P<torch>\d+\.\d+)cxx11abi(?P<abi>tr
 
 def wheel_files(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """A wheel given by file name or URL: its Python, platform, torch, CUDA and C++ ABI against the rest."""
-    torch = packages.get("torch")
+    torch = packages.torch
     for item in packages.items:
         name = wheel_name(item.req.url or "")
         if name is None:

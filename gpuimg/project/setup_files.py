@@ -17,11 +17,11 @@ def parse_setup_cfg(text: str, file: str) -> FileNeeds:
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
     try:
         parser.read_string(text, source=file)
+    except configparser.MissingSectionHeaderError as error:
+        raise BadInput.at(file, error.lineno, "is not an INI file: no section header") from error
     except configparser.ParsingError as error:
         line = error.errors[0][0] if error.errors else None
         raise BadInput.at(file, line, "is not an INI file: this line is neither a section nor a key") from error
-    except configparser.MissingSectionHeaderError as error:  # pragma: no cover - a ParsingError in newer Pythons
-        raise BadInput.at(file, error.lineno, "is not an INI file: no section header") from error
     except configparser.Error as error:
         raise BadInput.at(file, None, f"is not an INI file: {error.message}") from error
     lines = Lines(text)

@@ -389,7 +389,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _is_regex(value: str, parent: ast.AST | None) -> bool:
-    if re.search(r"\\[dwsbDWSB](?![\w])|\\[dws][+*?]|\\\.|\\n|\\t", value):
+    if re.search(r"\\[dwsbDWSB](?![\w])|\\[dws][+*?]|\\\.", value):
         return True
     if (
         isinstance(parent, ast.Call)

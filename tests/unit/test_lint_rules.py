@@ -1,0 +1,197 @@
+"""Rules of the linter one by one: severity, place, fix; nothing but BadInput for garbage; options."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuimg.cli.lint import command
+from gpuimg.errors import BadInput
+from gpuimg.knowledge import load
+from gpuimg.lint import Options, lint_text
+from gpuimg.nouns import LintFinding
+
+TODAY = datetime.date(2026, 12, 1)
+
+
+def run(text: str, file: str = "Dockerfile", **options: object) -> tuple[LintFinding, ...]:
+    return lint_text(text, file, load(), Options(**options), today=TODAY)  # type: ignore[arg-type]
+
+
+def rules(found: tuple[LintFinding, ...], severity: str | None = None) -> set[str]:
+    return {f.rule for f in found if severity in {None, f.severity}}
+
+
+def one(found: tuple[LintFinding, ...], rule: str) -> LintFinding:
+    return next(f for f in found if f.rule == rule)
+
+
+def test_a_deleted_tag_names_the_nearest_one() -> None:
+    found = one(run("FROM nvidia/cuda:11.2.1-cudnn8-devel-ubuntu20.04\n"), "tag-deleted")
+    assert found.severity == "error"
+    assert found.line == 1
+    assert "nvidia/cuda:11.2.2-cudnn8-devel-ubuntu20.04" in found.fix
+
+
+def test_a_tag_newer_than_the_data_is_no_error() -> None:
+    found = run("FROM nvidia/cuda:19.9.9-base-ubuntu24.04\n")
+    assert one(found, "tag-unknown").severity == "warning"
+
+
+def test_the_base_does_not_change_the_cuda_of_the_wheel() -> None:
+    found = run(
+        "FROM nvidia/cuda:12.1.1-runtime-ubuntu22.04\nRUN apt-get update && apt-get install -y python3-pip\nRUN pip3 install torch==2.5.1\n"
+    )
+    message = one(found, "second-cuda").message
+    assert "12.4 (wheel_cuda)" in message
+    assert "12.1 (base_cuda" in message
+    assert "base" in one(found, "second-cuda").fix
+
+
+def test_the_shadowing_path_is_named() -> None:
+    found = run(
+        "FROM nvidia/cuda:11.7.1-cudnn8-runtime-ubuntu20.04\nENV LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu\n"
+        "RUN apt-get update && apt-get install -y python3-pip && pip3 install torch==1.13.0\n"
+    )
+    assert "LD_LIBRARY_PATH" in one(found, "second-cudnn").message
+
+
+def test_conditional_installs_do_not_contradict_each_other() -> None:
+    text = 'FROM python:3.11-slim\nARG GPU=1\nRUN if [ "$GPU" = 1 ]; then pip install torch==2.5.1; else pip install torch==2.4.0 torchvision==0.20.1; fi\n'
+    assert rules(run(text), "error") == set()
+
+
+def test_two_virtual_environments_are_two_environments() -> None:
+    text = (
+        "FROM python:3.11-slim\nRUN python -m venv /a && python -m venv /b\n"
+        "RUN /a/bin/pip install onnxruntime==1.19.2\nRUN /b/bin/pip install onnxruntime-gpu==1.19.2\n"
+    )
+    assert "two-of-a-kind" not in rules(run(text))
+
+
+def test_files_of_the_build_context_are_read(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.5.1\ntorchvision==0.19.0\n", encoding="utf-8")
+    text = "FROM python:3.11-slim\nCOPY requirements.txt /tmp/\nRUN pip install -r /tmp/requirements.txt\n"
+    found = lint_text(text, "Dockerfile", load(), Options(), folder=tmp_path, today=TODAY)
+    pair = one(found, "pair")
+    assert pair.severity == "error"
+    assert pair.file.endswith("requirements.txt")
+    assert pair.line == 2
+
+
+def test_an_extension_must_match_the_torch_of_the_base() -> None:
+    wheel = "https://x/flash_attn-2.7.4+cu12torch2.6cxx11abiFALSE-cp311-cp311-linux_x86_64.whl"
+    found = run(f"FROM pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel\nRUN pip install {wheel}\n")
+    assert "extension-abi" in rules(found, "error")
+
+
+def test_the_python_option_decides() -> None:
+    assert rules(run("torch==2.1.0\n", "requirements.txt", python="3.12"), "error") == {"python-version"}
+    assert rules(run("torch==2.1.0\n", "requirements.txt", python="3.10"), "error") == set()
+
+
+def test_the_os_option_decides_about_glibc() -> None:
+    found = run("torch==2.7.1\n", "requirements.txt", os="ubuntu18.04", python="3.11")
+    assert "glibc" in rules(found, "error")
+
+
+def test_a_card_is_judged_as_fit_does() -> None:
+    found = run("torch==2.5.1\n", "requirements.txt", gpus=("RTX 5090",), driver="570.124.06")
+    assert any("sm_120" in f.message or "12.0" in f.message for f in found if f.severity == "error")
+    assert rules(run("torch==2.7.1\n", "requirements.txt", gpus=("RTX 4090",), driver="570.124.06"), "error") == set()
+
+
+def test_unpinned_beside_a_pin_names_both_ways() -> None:
+    found = one(run("vllm\ntorch==2.4.0\n", "requirements.txt"), "unpinned-beside-pin")
+    assert found.severity == "warning"
+    assert "vllm==" in found.fix
+
+
+def test_pins_that_meet_on_one_python() -> None:
+    found = one(run("numpy==1.23.4\nscipy==1.5.3\nnumba==0.48.0\n", "requirements.txt"), "python-version")
+    assert found.severity == "warning"
+    assert "Python 3.8" in found.message
+
+
+def test_shared_memory_and_runtime_of_compose() -> None:
+    text = """services:
+  a:
+    image: pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 1, capabilities: [gpu]}]}}}
+"""
+    found = run(text, "compose.yaml")
+    assert rules(found, "error") == set()
+    assert one(found, "compose-shm").severity == "warning"
+    assert "compose-shm" not in rules(run(text.replace("    deploy", "    ipc: host\n    deploy"), "compose.yaml"))
+
+
+def test_merge_keys_of_compose_are_followed() -> None:
+    text = """x-g: &g {deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}}
+services:
+  a: {<<: *g, image: "vllm/vllm-openai:v0.6.3", ipc: host}
+"""
+    assert rules(run(text, "compose.yaml"), "error") == set()
+
+
+def test_a_broken_matrix_is_a_finding_with_its_line() -> None:
+    found = run("schema: gpuimg/v1\nimages:\n  - framwork: torch\n", "m.yaml")
+    assert rules(found, "error") == {"matrix"}
+    assert found[0].line == 3
+
+
+def test_a_sound_matrix_has_no_finding() -> None:
+    folder = Path(__file__).parents[2] / "matrices"
+    for path in sorted(folder.glob("*.yaml")):
+        assert run(path.read_text(encoding="utf-8"), path.name) == ()
+
+
+def test_notes_never_decide() -> None:
+    found = run(
+        "FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y python3-pip && pip3 install torch==2.5.1\nCMD python3 x.py\n"
+    )
+    assert rules(found, "error") == set()
+    assert {"pip-cache", "apt-lists", "root-user", "locale"} <= rules(found, "note")
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "just some words about nothing in particular\nand more of them here\n"])
+def test_what_is_no_file_of_any_kind_is_bad_input(text: str) -> None:
+    with pytest.raises(BadInput):
+        run(text, "notes.md")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("torch==1.13.1\ntorchvision==0.13.0\n", encoding="utf-8")
+    result = CliRunner().invoke(command, [str(path), "--json"])
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert document["verdict"] == "problems"
+    assert set(document["findings"][0]) == {"rule", "severity", "file", "line", "message", "fix", "source"}
+    shown = CliRunner().invoke(command, [str(path)])
+    assert shown.stdout.startswith("PROBLEMS: ")
+    path.write_text("requests\n", encoding="utf-8")
+    assert CliRunner().invoke(command, [str(path)]).stdout == "OK\n"
+
+
+KINDS = ["dockerfile", "compose", "conda", "requirements", "pyproject", "toml-lock"]
+WORDS = st.sampled_from(
+    ["FROM", "nvidia/cuda:12.4.1-devel-ubuntu22.04", "RUN", "pip install", "torch==2.5.1", "torchvision", "+cu124", "\n", " ", "ENV",
+     "LD_LIBRARY_PATH=", "-r", "x.txt", "&&", "if", "fi", "services:", "\n  ", "image:", "deploy:", "- ", "pytorch=2.1", "dependencies:",
+     "flash-attn", "numpy<2", "--index-url", "https://download.pytorch.org/whl/cu121", "${A:-b}", "\\\n", "<<EOF", "EOF", "[", "]", "="]
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(WORDS, max_size=25).map("".join), st.sampled_from(KINDS))
+def test_any_file_is_judged_or_refused(text: str, kind: str) -> None:
+    try:
+        found = lint_text(text, "x", load(), Options(), kind=kind, today=TODAY)  # type: ignore[arg-type]
+    except BadInput:
+        return
+    assert all(f.message and f.fix and f.source and f.severity in {"error", "warning", "note"} for f in found)
