@@ -54,6 +54,7 @@ from gpuimg.layers.lockfile import LockedWheel, Platform, read_lock
 from gpuimg.layers.produce import Produced, Producer, layers_of, produce
 from gpuimg.layers.resolve import lock_requirements
 from gpuimg.matrix import Matrix, expand, load_matrix
+from gpuimg.matrix.expand import cell_id
 from gpuimg.nouns import Cell, Evidence, Plan
 from gpuimg.report.entry import Entry, write_entry, write_text
 
@@ -111,34 +112,37 @@ def default_cache() -> Path:
 # --- what to build ----------------------------------------------------------------------------------------------
 
 
-def read_cells(settings: Settings) -> tuple[Matrix, tuple[Cell, ...], tuple[tuple[Cell, str], ...]]:
-    """Matrix file → (matrix, cells asked for, excluded cells with their reason).
+def read_plans(settings: Settings) -> tuple[Matrix, tuple[Plan, ...], tuple[tuple[Cell, str], ...]]:
+    """Matrix file → (matrix, plans asked for, excluded cells with their reason). Impossible cells are among the plans.
 
     Raises:
         BadInput: the file is wrong, or ``only`` matches no cell.
     """
     matrix = load_matrix(settings.matrix)
     expanded = expand(matrix, settings.matrix)
-    cells = expanded.cells
+    targets = [Target(t.gpu, t.driver) for t in matrix.targets]
+    plans = tuple(_named(plan_cell(cell, targets=targets, knowledge=load())) for cell in expanded.cells)
     if settings.only:
-        cells = tuple(c for c in cells if any(fnmatch(c.id, pattern) for pattern in settings.only))
-        if not cells:
-            ids = [c.id for c in expanded.cells]
+        ids = [plan.cell.id for plan in plans]
+        plans = tuple(p for p in plans if any(fnmatch(p.cell.id, pattern) for pattern in settings.only))
+        if not plans:
             near = nearest(settings.only[0], ids)
             raise BadInput(
                 f"{settings.matrix}: no cell matches {', '.join(settings.only)}; cells: {', '.join(ids)}",
                 hint=f"did you mean {near}?" if near else None,
             )
     if settings.profile:
-        cells = tuple(replace(c, profile=settings.profile) for c in cells)
-    return matrix, cells, expanded.excluded
+        plans = tuple(replace(p, cell=replace(p.cell, profile=settings.profile)) for p in plans)
+    return matrix, plans, expanded.excluded
 
 
-def plan_all(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Plan, ...]:
-    """Every cell resolved and explained, impossible ones included."""
-    knowledge = load()
-    targets = [Target(t.gpu, t.driver) for t in matrix.targets]
-    return tuple(plan_cell(cell, targets=targets, knowledge=knowledge) for cell in cells)
+def _named(plan: Plan) -> Plan:
+    """The plan under the id of what it became: 'auto' gives way to the wheel_cuda that was chosen."""
+    cell = plan.cell
+    if cell.cuda != "auto" or not plan.wheel_cuda:
+        return plan
+    named = cell_id(cell.framework, cell.version, cell.device, plan.wheel_cuda, cell.python, cell.os)
+    return replace(plan, cell=replace(cell, id=named))
 
 
 # --- pin and render ---------------------------------------------------------------------------------------------
@@ -272,7 +276,7 @@ def build_cell(plan: Plan, workshop: Workshop) -> Produced:
 
 def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Every cell built into the registry, several at once; a cell's trouble is in its row, under 'error'."""
-    matrix, cells, _ = read_cells(settings)
+    matrix, plans, _ = read_plans(settings)
 
     def one(plan: Plan) -> dict[str, Any]:
         blockers = [f.evidence for f in plan.findings if f.verdict == "no"]
@@ -290,7 +294,7 @@ def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
         return row | ({"work": made.work.to_json()} if made.work else {})
 
     with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
-        return list(pool.map(one, plan_all(matrix, cells)))
+        return list(pool.map(one, plans))
 
 
 def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
@@ -390,8 +394,7 @@ def certify_all(settings: Settings, say: Say) -> tuple[Outcome, ...]:
         GpuimgError: nothing could be begun (bad matrix, no registry, no engine). What is wrong with one cell is in
         its outcome instead.
     """
-    matrix, cells, _ = read_cells(settings)
-    plans = plan_all(matrix, cells)
+    matrix, plans, _ = read_plans(settings)
     connect()
     with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
         futures = [pool.submit(certify_cell, plan, workshop) for plan in plans]

@@ -29,11 +29,10 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
         return 0
     if matrix is None:
         raise click.UsageError("give a MATRIX file, or --schema")
-    from gpuimg.pipeline import Settings, plan_all, read_cells
+    from gpuimg.pipeline import Settings, read_plans
 
     settings = Settings(matrix, only=only)
-    document, cells, excluded = read_cells(settings)
-    plans = plan_all(document, cells)
+    _, plans, excluded = read_plans(settings)
     impossible = [p for p in plans if any(f.verdict == "no" for f in p.findings)]
     if as_json:
         print_json(

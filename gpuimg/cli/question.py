@@ -130,7 +130,13 @@ def read_host(name: str | None) -> Host:
         return Host()
     from gpuimg.host import parse_host
 
-    return parse_host(read_text(name))
+    found = parse_host(read_text(name))
+    if not (found.gpus or found.driver or found.driver_cuda or found.findings or found.toolkit or found.frameworks):
+        raise BadInput(
+            f"{name}: nothing about a GPU server in it; looked for nvidia-smi (table, -q, XML, CSV) and a provider's "
+            "description with cards, driver or CUDA"
+        )
+    return found
 
 
 def read_project(files: tuple[str, ...], dockerfile: str | None) -> ProjectNeeds | None:
