@@ -33,7 +33,6 @@ COMMANDS: dict[str, str] = {
     "push": "promote certified images to another registry",
     "check": "check an image's certificate against this host",
     "doctor": "what is wrong with this machine's engine or toolkit, and the command that mends it",
-    "rental": "acceptance of a rented server; compare offers",
     "report": "report of a run: terminal, JSON, JUnit, Markdown, HTML",
     "runs": "earlier runs and their state",
     "kb": "the knowledge base: show, sources, diff, update",
