@@ -291,6 +291,8 @@ def select(situation: Situation, knowledge: Knowledge) -> tuple[list[Evaluation]
     for one in ordered:
         one = _narrowed(one, chosen, knowledge)
         choice = _compatible(one, choose(one, situation, knowledge), chosen, knowledge)
+        if one.origin == "command line":
+            choice = _same_label(one, choice, chosen.get("torch"), knowledge)
         picked, said = pick(one, choice, situation, knowledge)
         shared.extend(said)
         if picked is not None:
@@ -331,6 +333,20 @@ def _compatible(one: Wanted, choice: Choice, chosen: dict[str, Build], knowledge
         return choice
     kept = tuple(b for b in choice.builds if _takes(b, torch))
     return replace(choice, builds=kept) if kept else choice
+
+
+def _same_label(one: Wanted, choice: Choice, torch: Build | None, knowledge: Knowledge) -> Choice:
+    """torchvision and torchaudio come from the index torch comes from: the build of the same label, where there is one."""
+    if torch is None or not torch.local or one.requirement.local or one.name not in {"torchvision", "torchaudio"}:
+        return choice
+    versions = {b.version for b in choice.builds}
+    same = [
+        b
+        for b in knowledge.builds(one.name, machine=torch.machine)
+        if b.version in versions and b.local == torch.local and _takes(b, torch)
+    ]
+    same.sort(key=lambda b: version_key(b.version), reverse=True)
+    return replace(choice, builds=tuple(same)) if same else choice
 
 
 def _within_pins(one: Wanted, choice: Choice, chosen: dict[str, Build]) -> Choice:

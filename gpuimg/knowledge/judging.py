@@ -42,7 +42,7 @@ NEUTRAL = frozenset({"numpy", "scipy", "numba", "keras", "tf-keras"})
 BUILT_FOR_ALL = (
     "cupy-", "ctranslate2", "onnxruntime-gpu", "paddlepaddle-gpu", "tensorflow", "jax", "tensorrt", "bitsandbytes",
     "sglang",
-    "tensorrt-llm", "llama-cpp-python", "flashinfer-python", "sgl-kernel", "xformers", "dgl",
+    "tensorrt-llm", "llama-cpp-python", "flashinfer-python", "sgl-kernel", "xformers", "dgl", "mindspore",
 )  # fmt: skip
 """Publishers who build for every architecture their toolkit knows (their build scripts), where no list was measured."""
 

@@ -3,19 +3,24 @@ and why."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuimg.knowledge.base import Knowledge, version_key
 from gpuimg.knowledge.fit import Answer, answer, evaluate, judge_for_card, pick_base, pick_python, primary
+from gpuimg.knowledge.images import read_image
 from gpuimg.knowledge.requirement import text_of
 from gpuimg.knowledge.rules.outcome import RANK, combine, outcome
 from gpuimg.knowledge.rules.wheel import python_ok
 from gpuimg.knowledge.selection import choose, describe
 from gpuimg.knowledge.situation import Question, Situation, Wanted, situate
+from gpuimg.knowledge.suggest import OTHER_NAMES_OF_EXTRAS
 from gpuimg.knowledge.tables import Build
 from gpuimg.nouns import FitVerdict, Requirement
 
+FAMILIES = {"cupy": ("cupy-cuda13x", "cupy-cuda11x")}
+"""A name that stands for several packages, one a CUDA major: the others beside the usual one."""
 GOOD = ("fits", "fits-with-compat", "fits-via-ptx")
 
 
@@ -74,6 +79,9 @@ def _builds(lead: Wanted, situation: Situation, knowledge: Knowledge) -> list[Bu
     """Every build of every version the requirement allows; the extras and labels are free unless named."""
     free = replace(lead, requirement=replace(lead.requirement, url=None), origin="command line")
     rows = list(choose(free, situation, knowledge).builds)
+    for other in FAMILIES.get(lead.requirement.raw.strip().lower(), ()):
+        named = replace(free, requirement=replace(free.requirement, name=other))
+        rows += choose(named, situation, knowledge).builds
     versions = {b.version for b in rows}
     if lead.requirement.local is None:
         more = [
@@ -83,7 +91,7 @@ def _builds(lead: Wanted, situation: Situation, knowledge: Knowledge) -> list[Bu
         ]
         if lead.requirement.extras:
             more = [b for b in more if b.extra in lead.requirement.extras]
-        more = [b for b in more if not (b.extra or "").endswith("local")]
+        more = [b for b in more if "local" not in (b.extra or "") and b.extra not in OTHER_NAMES_OF_EXTRAS]
         rows += more
     wants_gpu = bool(situation.cards) or situation.driver.known
     if wants_gpu:
@@ -154,22 +162,26 @@ def _verdict(lead: Wanted, build: Build, situation: Situation, knowledge: Knowle
 def _exact(requirement: Requirement, build: Build) -> Requirement:
     label = build.local if build.local and not build.version.endswith(build.local) else None
     extras = (build.extra,) if build.extra else requirement.extras
-    return replace(requirement, specifier=f"=={build.version}", local=label, extras=extras, url=None, from_file=False)
+    name = requirement.name if build.framework == "torch" else build.framework
+    return replace(
+        requirement, name=name, specifier=f"=={build.version}", local=label, extras=extras, url=None, from_file=False
+    )
 
 
 def _chosen(
     build: Build, got: Answer, exact: Requirement, situation: Situation, knowledge: Knowledge
 ) -> dict[str, Any]:
     base = pick_base(build, situation, knowledge)
+    written = exact if exact.local is None or re.match(r"cu\d|cpu", exact.local) else replace(exact, local=None)
     chosen: dict[str, Any] = {
-        "requirement": text_of(exact),
+        "requirement": text_of(written),
         "wheel_cuda": build.wheel_cuda,
         "cudnn": build.cudnn,
         "python": pick_python(build, situation),
         "index": build.index,
         "index_url": build.index_url,
         "base": base,
-        "base_flavour": None if base is None else "distribution" if build.bundles_cuda else "cudnn-runtime",
+        "base_flavour": read_image(base, knowledge).flavour if base is not None else None,
         "sm": list(build.sm) if build.sm else None,
     }
     if "also" in got.chosen:

@@ -154,7 +154,16 @@ def _cards(question: Question, knowledge: Knowledge) -> tuple[Card, ...]:
     cards = [identify(text, knowledge) for text in question.gpus]
     if not cards:
         cards = [card_of(gpu, knowledge) for gpu in question.host.gpus]
-    return tuple(cards)
+    return _grouped(cards)
+
+
+def _grouped(cards: Sequence[Card]) -> tuple[Card, ...]:
+    """Equal cards become one with a count."""
+    grouped: dict[Card, int] = {}
+    for card in cards:
+        one = replace(card, count=1, text=card.name)
+        grouped[one] = grouped.get(one, 0) + card.count
+    return tuple(replace(card, count=count) for card, count in grouped.items())
 
 
 def _machine(cards: Sequence[Card], host: Host) -> str:
@@ -169,7 +178,7 @@ def _machine(cards: Sequence[Card], host: Host) -> str:
 
 def _windows(question: Question, runtime: Runtime) -> bool:
     """On WSL2 nvidia-smi prints the Windows driver. Linux numbers given by hand keep working: only known ones count."""
-    return runtime == "wsl2"
+    return runtime == "wsl2" or bool(question.host.details.get("windows"))
 
 
 def _python(

@@ -89,8 +89,7 @@ class _Hunt:
         from gpuimg.knowledge.fit import pick_base, pick_python
 
         where = situation or self.situation
-        named = build.local and not build.version.endswith(build.local) and build.local.startswith("cu")
-        label = f"+{build.local}" if named else ""
+        label = f"+{build.local}" if build.local and re.match(r"cu\d", build.local) else ""
         extra = f"[{build.extra}]" if build.extra else ""
         entry: Entry = {
             "requirement": {f"{self.name}{extra}": f"{build.version}{label}"},
