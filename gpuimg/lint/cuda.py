@@ -9,6 +9,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gpuimg.knowledge import Knowledge
 from gpuimg.knowledge.images import newest_cuda_tag
+from gpuimg.knowledge.rules.companions import pins
 from gpuimg.knowledge.rules.one_cuda import judge_base_cuda, judge_base_cudnn
 from gpuimg.knowledge.rules.outcome import Outcome
 from gpuimg.knowledge.tables import Build
@@ -162,6 +163,15 @@ def _cudnn_pair(torch: Build, pinned: str, other: Item, build: Build, packages: 
                 other.req, f"{subject} exactly, and {shown} wants cuDNN {theirs}: one of them gets the wrong cuDNN",
                 f"use versions whose cuDNN ranges meet, or one environment for each of torch and {name}", build.source,
             )  # fmt: skip
+        return
+    both_exact = exact_pin and re.fullmatch(r"\d+(\.\d+){3}", theirs) is not None
+    if both_exact and left == right and theirs != pinned and build.bundles_cuda and torch.bundles_cuda:
+        mine = packages.get("torch")
+        yield finding(
+            "two-cudnn", "error" if mine is not None and mine.group == other.group else "warning", other.req,
+            f"{subject} exactly, and {shown} pins cuDNN {theirs}: pip cannot install both",
+            f"use versions that pin the same cuDNN, or one environment for each of torch and {name}", build.source,
+        )  # fmt: skip
         return
     if left is not None and right is not None and left != right:
         # ctranslate2 loads torch's cuDNN: without a system cuDNN there is no other one
@@ -324,3 +334,41 @@ def _as_lint(
         f"{fix}{f': {tag}' if tag else ''}",
         outcome.finding.source,
     )
+
+
+def replaced_framework(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """pip replaces the framework that the base image was chosen for."""
+    base = packages.base
+    if base is None:
+        return
+    inside = dict(base.facts.frameworks)
+    for name in ("torch", "tensorflow", "vllm"):
+        have, item = inside.get(name), packages.get(name)
+        if have is None or item is None or item.conditional:
+            continue
+        version = exact_version(item.req)
+        same = version is not None and version_of(version) == version_of(have)
+        if base.facts.kind == "ngc" and (item.req.specifier or item.req.local):
+            yield finding(
+                "replaced-framework", "warning", item.req,
+                f"pip replaces NVIDIA's own {name} build of {base.reference} by the published wheel: its extensions (apex, flash-attn, …) "
+                "no longer match", f"leave {name} out, or start from a plain base", "https://docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes/",
+            )  # fmt: skip
+        elif version is not None and not same:
+            yield finding(
+                "replaced-framework", "warning", item.req, f"the base holds {name} {have}, and {version} is installed over it: two copies in the image",
+                f"take the image with {name} {version}, or a plain base", "https://hub.docker.com/r/pytorch/pytorch/tags",
+            )  # fmt: skip
+    torch = packages.base_torch
+    pinned = exact_version(torch.req) if torch and packages.get("torch") is None else None
+    if torch is None or pinned is None:
+        return
+    for item in packages.items:
+        build = build_of(kb, item, packages.machine)
+        wanted = pins(build).get("torch") if build is not None else None
+        if wanted is not None and len(wanted) and not wanted.contains(pinned, prereleases=True):
+            yield finding(
+                "replaced-framework", "warning", item.req,
+                f"{item.req.name} {exact_version(item.req)} requires torch{wanted}: pip replaces the torch {pinned} of {base.reference}",
+                f"take the image with torch{wanted}, or another {item.req.name}", build.source if build else "https://pypi.org/",
+            )  # fmt: skip

@@ -250,7 +250,7 @@ def package_set(view: StageView, context: DockerContext, kb: Knowledge, environm
     glibc = context.options.glibc or (view.base.os.glibc if view.base.os else None)
     return PackageSet(
         items=tuple(kept), python=view.python, python_from=view.python_from, os=view.base.os, glibc=glibc, machine=machine,
-        base=view.base, kind="dockerfile", base_torch=_base_torch(view), names_elsewhere=frozenset(elsewhere),
+        base=view.base, kind="dockerfile", trusted_hosts=_trusted(view), base_torch=_base_torch(view), names_elsewhere=frozenset(elsewhere),
     )  # fmt: skip
 
 
@@ -262,3 +262,14 @@ def _base_torch(view: StageView) -> Item | None:
         return None
     label = f"cu{facts.base_cuda.replace('.', '')}" if facts.base_cuda else None
     return Item(Requirement(name="torch", specifier=f"=={version}", local=label), manager="image")
+
+
+def _trusted(view: StageView) -> frozenset[str]:
+    """Hosts that pip is told to trust, by option, environment or configuration."""
+    found: set[str] = set()
+    for run, made in view.installs:
+        found.update(v for k, v in made.options if k == "--trusted-host")
+        found.update(str(run.step.variables.get("PIP_TRUSTED_HOST", "")).split())
+    for run in view.runs:
+        found.update(re.findall(r"trusted[-_]host[ =]+['\"]?([\w.-]+)", run.command.text))
+    return frozenset(found)

@@ -251,3 +251,28 @@ def opencv_libraries(context: DockerContext, kb: Knowledge) -> Iterator[LintFind
                         f"{package} needs libGL.so.1 and libgthread, and {view.base.reference} has neither: ImportError at 'import cv2'",
                         f"use {package}-headless, or apt-get install libgl1 libglib2.0-0", "https://github.com/opencv/opencv-python#frequently-asked-questions",
                     )  # fmt: skip
+
+
+def old_get_pip(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
+    """The current get-pip.py refuses Pythons that pip no longer supports."""
+    for view in context.views:
+        text = [r for r in view.runs if "bootstrap.pypa.io/get-pip.py" in r.command.text]
+        if not text:
+            continue
+        users = [
+            r
+            for r in view.runs
+            if re.match(r"python(3(\.\d+)?)?$", r.command.program)
+            and (re.search(r"get-pip\.py", r.command.text) or r.command.words[1:] in {(), ("-",)})
+        ]
+        for run in users or text:
+            named = re.match(r"python(3\.\d+)$", run.command.program)
+            python = (
+                named[1] if named else (view.base.os.python if view.base.os is not None and view.base.plain else None)
+            )
+            if python is not None and int(python.split(".")[1]) < 9 and view.own(run):
+                yield finding(
+                    "old-get-pip", "error", (context.file, run.line), f"get-pip.py no longer supports Python {python}: 'This script does not work on Python {python}'",
+                    f"https://bootstrap.pypa.io/pip/{python}/get-pip.py, or apt-get install python3-pip", "https://bootstrap.pypa.io/",
+                )  # fmt: skip
+                break

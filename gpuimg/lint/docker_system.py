@@ -283,3 +283,26 @@ def yum_usage(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                     "wrong-package-manager", "error", (context.file, run.line), f"{view.base.reference} has no {program}: not found",
                     f"use {'apt-get' if deb else 'apk' if view.base.musl else 'dnf or yum'}", "https://docs.docker.com/build/building/best-practices/",
                 )  # fmt: skip
+
+
+def held_packages(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
+    """NVIDIA's images hold cuDNN, NCCL and cuBLAS: another version is refused."""
+    for view in context.views:
+        if not view.base.cuda_image or view.base.flavour in {None, "base"}:
+            continue
+        for run, made in view.installs:
+            if made.manager != "apt" or not view.own(run) or "--allow-change-held-packages" in made.flags:
+                continue
+            held = [
+                t for t in made.texts if re.match(r"(libnccl2|libnccl-dev|libcublas-\d|libcudnn\d)", t) and "=" in t
+            ]
+            held = [t for t in held if not t.startswith("libcudnn") or "cudnn" in (view.base.flavour or "")]
+            own = view.base.facts.cudnn or "?"
+            held = [t for t in held if not (t.startswith("libcudnn") and t.split("=")[1].startswith(own))]
+            sure = any(t.startswith("libcudnn") for t in held) and own.count(".") >= 2
+            if held and not any("apt-mark" in r.command.text and "unhold" in r.command.text for r in view.runs):
+                yield finding(
+                    "held-package", "error" if sure else "warning", (context.file, made.line),
+                    f"{', '.join(held)}: the base holds these packages, and apt refuses to change them ('Held packages were changed')",
+                    "take the base tag with the version you need, or add --allow-change-held-packages", "https://gitlab.com/nvidia/container-images/cuda",
+                )  # fmt: skip

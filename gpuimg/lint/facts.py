@@ -64,6 +64,7 @@ class PackageSet:
     """'requirements', 'dockerfile', 'conda', 'pyproject', 'lock' …"""
     base_torch: Item | None = None
     """torch that is already in the base image; only asked where an extension must match it."""
+    trusted_hosts: frozenset[str] = frozenset()
     names_elsewhere: frozenset[str] = field(default_factory=frozenset)
     """Packages that come some other way (conda, the base image), so that a rule does not miss them."""
 

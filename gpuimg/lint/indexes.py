@@ -234,3 +234,36 @@ def extension_pages(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding
                     f"{index.url} holds extensions for CUDA {page_cuda}, torch {version} is built for CUDA {cuda} (wheel_cuda)",
                     "use the page of torch's own CUDA", "https://pytorch-geometric.readthedocs.io/en/latest/install/installation.html",
                 )  # fmt: skip
+
+
+def plain_http(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """pip ignores an index that comes without TLS unless its host is trusted; some old mirrors are gone."""
+    seen: set[str] = set()
+    for item in packages.items:
+        for index in item.indexes:
+            if index.url in seen:
+                continue
+            seen.add(index.url)
+            where = (index.file or item.req.file or "", index.line or item.req.line)
+            host = re.match(r"http://([\w.-]+)", index.url)
+            local = host is not None and re.match(r"(localhost|127\.|10\.|192\.168\.|172\.)", host[1]) is not None
+            if (
+                host
+                and host[1] not in packages.trusted_hosts
+                and item.manager == "pip"
+                and not (local and host[1] in {"localhost", "127.0.0.1"})
+            ):
+                yield finding(
+                    "untrusted-index", "error" if index.kind == "index-url" else "warning", where,
+                    f"{index.url} has no TLS and is not trusted: pip ignores it and finds nothing", f"use https://, or --trusted-host {host[1]}",
+                    "https://pip.pypa.io/en/stable/cli/pip/#cmdoption-trusted-host",
+                )  # fmt: skip
+            if re.search(r"pypi\.douban\.com|pypi\.doubanio\.com", index.url):
+                yield finding(
+                    "dead-mirror",
+                    "warning",
+                    where,
+                    f"{index.url}: that mirror was closed",
+                    "https://pypi.tuna.tsinghua.edu.cn/simple",
+                    "https://mirrors.tuna.tsinghua.edu.cn/help/pypi/",
+                )

@@ -117,8 +117,10 @@ def _exact(
 ) -> Iterator[LintFinding]:
     for name, wanted in pins(build).items():
         other = by_name.get(name)
-        if other is None or name in {item.req.name, "numpy"} or not len(wanted):
+        if other is None or name == item.req.name or not len(wanted):
             continue
+        if name == "numpy" and item.req.name in NUMPY_1:
+            continue  # an ABI that pip does not know of: numpy_abi() says it
         if _meet(wanted, other, kb):
             continue
         together = item.group == other.group
@@ -257,14 +259,9 @@ def numpy_abi(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         if packages.python is None and pythons is not None and all(_minor(p) < 9 for p in pythons):
             continue
         subject = f"{item.req.name} {exact_version(item.req)}"
-        if declared and not allows_1:
-            yield finding(
-                "numpy-abi", "error", numpy.req if numpy else item.req,
-                f"{subject} requires numpy{limit}, and numpy{spec} is asked for: pip cannot install both", "numpy<2", ABI_BREAKS,
-            )  # fmt: skip
-        elif declared:
-            continue
-        elif not allows_1:
+        if declared and item.req.name not in NUMPY_1:
+            continue  # pip reads it, and pairs() says it
+        if not allows_1:
             yield finding(
                 "numpy-abi", "error", numpy.req if numpy else item.req,
                 f"{subject} was compiled against NumPy 1; numpy{spec} is NumPy 2: 'Numpy is not available' at the first conversion",

@@ -15,6 +15,7 @@ from gpuimg.lint import (
     docker_cuda,
     docker_env,
     docker_python,
+    docker_shell,
     docker_style,
     docker_system,
     indexes,
@@ -46,6 +47,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     indexes.labels,
     indexes.only_pytorch_index,
     indexes.unsafe_indexes,
+    indexes.plain_http,
     indexes.extension_pages,
     wheels.python_versions,
     wheels.glibc,
@@ -53,6 +55,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     wheels.local_wheels,
     cuda.flavours,
     cuda.two_cudnn,
+    cuda.replaced_framework,
     cuda.cuda_majors,
     cuda.exclusive,
     cuda.system_cuda,
@@ -66,11 +69,14 @@ DOCKER_RULES: tuple[DockerRule, ...] = (
     docker_system.drivers,
     docker_system.apt_usage,
     docker_system.yum_usage,
+    docker_system.held_packages,
     docker_python.externally_managed,
     docker_python.pip_present,
     docker_python.python_command,
     docker_python.python_missing,
     docker_python.opencv_libraries,
+    docker_python.old_get_pip,
+    docker_shell.shell,
     docker_cuda.compiler,
     docker_cuda.second_cuda,
     docker_cuda.search_path,
@@ -203,7 +209,8 @@ def file_packages(needs: FileNeeds, kb: Knowledge, options: Options) -> PackageS
     return PackageSet(
         items=tuple(items), python=python, python_from="as given" if options.python else f"of {needs.file}" if python else "",
         os=release, glibc=options.glibc or (release.glibc if release else None), machine=options.machine, base=base,
-        kind="lock" if needs.locked else needs.kind, names_elsewhere=frozenset({"pytorch": "torch"}.get(r.name, r.name) for r in needs.conda),
+        kind="lock" if needs.locked else needs.kind,
+        trusted_hosts=frozenset(v.split(":")[0] for n, v, _ in needs.options if n == "--trusted-host"), names_elsewhere=frozenset({"pytorch": "torch"}.get(r.name, r.name) for r in needs.conda),
     )  # fmt: skip
 
 
