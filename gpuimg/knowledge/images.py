@@ -437,7 +437,7 @@ def facts_of_config(facts: ImageFacts, config: Mapping[str, object], knowledge: 
     cudnn = variable.get("NV_CUDNN_VERSION") or variable.get("CUDNN_VERSION")
     python = label.get("io.gpuimg.python") or variable.get("PYTHON_VERSION")
     frameworks = dict(facts.frameworks)
-    name, version = label.get("io.gpuimg.framework"), label.get("io.gpuimg.framework-version")
+    name, version = label.get("io.gpuimg.framework"), label.get("org.opencontainers.image.version")
     if name and version:
         frameworks[name] = version
     if variable.get("PYTORCH_VERSION"):
@@ -453,6 +453,7 @@ def facts_of_config(facts: ImageFacts, config: Mapping[str, object], knowledge: 
         python_installed=bool(python) or facts.python_installed,
         frameworks=tuple(frameworks.items()),
         sm=sm or facts.sm,
+        cpu_only=label.get("io.gpuimg.device") == "cpu" or facts.cpu_only,
         require=require,
         problem=None if cuda or frameworks else facts.problem,
         source=f"labels and environment of {facts.reference}",

@@ -235,7 +235,7 @@ def judge_card(
                 knowledge,
                 subject=f"{subject}, CUDA {cuda} (wheel_cuda),",
                 gpu=gpu,
-                data_centre=card.data_centre,
+                data_centre=_forward_card(card),
                 forward=situation.forward,
             )
         )
@@ -352,7 +352,7 @@ def judge_base_for_card(
                 knowledge,
                 subject=f"{where}, CUDA {cuda} (base_cuda),",
                 gpu=gpu,
-                data_centre=card.data_centre,
+                data_centre=_forward_card(card),
                 forward=situation.forward,
                 rule="base-driver",
             )
@@ -402,7 +402,7 @@ def _ngc(
             knowledge,
             subject=f"{where}, CUDA {base.base_cuda} (base_cuda),",
             gpu=gpu,
-            data_centre=card.data_centre,
+            data_centre=_forward_card(card),
             forward=situation.forward,
             rule="base-driver",
         )
@@ -531,3 +531,10 @@ def reaches(have: str, want: str) -> bool:
 def cuda_major(cuda: str | None) -> int | None:
     """'12.4' → 12."""
     return major(cuda) if cuda else None
+
+
+def _forward_card(card: Card) -> bool | None:
+    """Is forward compatibility supported on the card? None: not known, or an RTX board (only NGC-ready servers)."""
+    if card.data_centre is False and card.brand in {"nvidiartx", "quadrortx"}:
+        return None
+    return card.data_centre

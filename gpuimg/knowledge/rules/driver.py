@@ -205,7 +205,7 @@ def judge_driver(
                 rule,
                 "unknown",
                 f"{subject} is above {driver.text}; forward compatibility would bridge it on a data-centre "
-                "card only, and which card it is is not known",
+                "card or an RTX board of an NGC-ready server only",
                 FORWARD_DOC,
                 gpu=gpu,
                 missing=("gpu",),

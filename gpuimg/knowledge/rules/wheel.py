@@ -12,10 +12,18 @@ from gpuimg.knowledge.rules.numbers import at_least, parts
 from gpuimg.knowledge.rules.outcome import Outcome, outcome
 from gpuimg.knowledge.tables import Build
 
-SYMBOLS = {
-    "flash-attn": (">=2.8", "2.32", "https://github.com/Dao-AILab/flash-attention/issues (GLIBC_2.32 not found)"),
+SYMBOLS: dict[str, tuple[tuple[str, str, bool, str], ...]] = {
+    "flash-attn": (
+        (">=2.8", "2.32", True, "https://github.com/Dao-AILab/flash-attention/issues (GLIBC_2.32 not found)"),
+    ),
+    "vllm": (
+        (">=0.5.1,<0.5.3", "2.32", True, "https://github.com/vllm-project/vllm/issues/6562"),
+        (">=0.20,<0.21", "2.34", True, "https://github.com/vllm-project/vllm/issues/41103"),
+        ("<0.20", "2.31", False, "https://github.com/vllm-project/vllm/issues/15592"),
+    ),
 }
-"""Package → (versions, glibc, source) of wheels tagged linux_x86_64, whose tag promises nothing."""
+"""Package → (versions, glibc, certain, source) where a wheel needs more than its tag says: its tag is linux_x86_64 or a
+manylinux1 that its libraries do not keep. Not certain: built on a system with that glibc, the true floor not measured."""
 MANYLINUX = "https://peps.python.org/pep-0600/"
 
 
@@ -77,28 +85,44 @@ def judge_glibc(build: Build, glibc: str | None, *, subject: str, where: str, so
         return outcome(
             "glibc", "no", f"{subject}: {where} has musl, not glibc; manylinux wheels do not install there", MANYLINUX
         )
-    want = build.glibc or _symbols(build)
-    if want is None:
+    tagged, linked = build.glibc, _symbols(build)
+    if linked is not None and (tagged is None or not at_least(tagged, linked[0])):
+        return _judge_symbols(linked, glibc, subject=subject, where=where)
+    if tagged is None:
         return None
-    source = source if build.glibc else SYMBOLS[build.framework][2]
-    tag = f" (manylinux_{want.replace('.', '_')})" if build.glibc else ""
-    if at_least(glibc, want):
-        return outcome("glibc", "yes", f"{subject} needs glibc {want}{tag}; {where} has {glibc}", source)
+    tag = f"manylinux_{tagged.replace('.', '_')}"
+    if at_least(glibc, tagged):
+        return outcome("glibc", "yes", f"{subject} needs glibc {tagged} ({tag}); {where} has {glibc}", source)
     return outcome(
         "glibc",
         "no",
-        f"{subject} needs glibc {want}{tag}; {where} has glibc {glibc}",
+        f"{subject} needs glibc {tagged} ({tag}); {where} has glibc {glibc}",
         source,
-        fix=f"use a base with glibc ≥ {want}, or an older version of the package",
+        fix=f"use a base with glibc ≥ {tagged}, or an older version of the package",
     )
 
 
-def _symbols(build: Build) -> str | None:
-    """glibc that a wheel without a manylinux tag was linked against."""
-    row = SYMBOLS.get(build.framework)
-    if row is None or not SpecifierSet(row[0]).contains(version_key(build.version), prereleases=True):
-        return None
-    return row[1] if build.index == "github" else None
+def _judge_symbols(linked: tuple[str, bool, str], glibc: str, *, subject: str, where: str) -> Outcome:
+    want, certain, source = linked
+    fix = f"use a base with glibc ≥ {want}"
+    if at_least(glibc, want):
+        return outcome("glibc", "yes", f"{subject} needs glibc {want} or less; {where} has {glibc}", source)
+    if certain:
+        text = (
+            f"{subject} needs glibc {want} (GLIBC_{want} not found), whatever its tag says; {where} has glibc {glibc}"
+        )
+        return outcome("glibc", "no", text, source, fix=fix)
+    text = f"{subject} was built with glibc {want} and its tag promises more than it keeps; {where} has glibc {glibc}"
+    return outcome("glibc", "unknown", text, source, fix=fix, missing=("glibc the wheel really needs",))
+
+
+def _symbols(build: Build) -> tuple[str, bool, str] | None:
+    """glibc that a wheel was linked against where its tag does not say, with how sure that is and the source."""
+    for versions, glibc, certain, source in SYMBOLS.get(build.framework, ()):
+        if SpecifierSet(versions).contains(version_key(build.version), prereleases=True):
+            released = build.index == "github" or build.framework != "flash-attn"
+            return (glibc, certain, source) if released else None
+    return None
 
 
 def index_holds(build: Build, index_urls: Sequence[str]) -> bool:
