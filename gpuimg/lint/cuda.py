@@ -189,8 +189,36 @@ def _floor(specifier: str) -> str | None:
     return found[1] if found else None
 
 
+def bitsandbytes(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """bitsandbytes holds one library for each CUDA, and loads the one of torch's wheel_cuda."""
+    torch, item = packages.torch, packages.get("bitsandbytes")
+    version = exact_version(item.req) if item else None
+    if torch is None or item is None or version is None or item.conditional or exact_version(torch.req) is None:
+        return
+    cuda = cuda_of(kb, torch, packages.machine)
+    build = build_of(kb, item, packages.machine)
+    if (
+        cuda in {None, "cpu"}
+        or "." not in str(cuda)
+        or build is None
+        or not build.cuda_builds
+        or cuda in build.cuda_builds
+    ):
+        return
+    better = [
+        v for v in kb.versions("bitsandbytes") if any(cuda in b.cuda_builds for b in kb.builds("bitsandbytes", v))
+    ]
+    yield finding(
+        "bitsandbytes-cuda", "error", item.req,
+        f"bitsandbytes {version} has libraries for CUDA {', '.join(build.cuda_builds)}, none for torch's {cuda} (wheel_cuda): it falls back to the CPU or fails",
+        f"bitsandbytes>={better[0]}" if better else "another build of torch", build.source,
+    )  # fmt: skip
+
+
 def exclusive(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """Packages that overwrite or shadow each other."""
+    if packages.kind == "lock":
+        return
     both = packages.get("onnxruntime"), packages.get("onnxruntime-gpu")
     if (
         both[0] is not None

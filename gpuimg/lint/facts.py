@@ -56,6 +56,8 @@ class PackageSet:
     python: str | None = None
     python_from: str = ""
     """How the Python is known, for messages."""
+    python_range: str | None = None
+    """The project's own range (requires-python) where no single Python is known."""
     os: OsRelease | None = None
     glibc: str | None = None
     machine: str = "x86_64"

@@ -42,7 +42,7 @@ def labels(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         return
     for item in packages.items:
         one = item.req
-        if one.local is None or one.url or not re.match(r"^(cu\d|cpu|rocm|xpu)", one.local):
+        if one.local is None or one.url or not re.match(r"^(cu\d|cuda\d|cpu|rocm|xpu)", one.local):
             continue
         usable = [i for i in item.indexes if not i.packages or one.name in i.packages]
         held = [holds_label(i, one.local) for i in usable]
@@ -52,9 +52,29 @@ def labels(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         rows = kb.builds(one.name, exact_version(one)) if exact_version(one) else ()
         build = next((b for b in rows if b.local == one.local), None)
         url = (build.index_url if build else None) or f"https://download.pytorch.org/whl/{one.local}"
+        if one.name in {"jax", "jaxlib"}:
+            url = "https://storage.googleapis.com/jax-releases/jax_cuda_releases.html (with -f)"
         if any(h is None for h in held):
             continue
         yield from _missing_index(item, url, usable)
+
+
+def paddle_posts(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """Paddle names the CUDA in the version (2.4.2.post117): those builds are on Paddle's own pages only."""
+    for item in packages.items:
+        one = item.req
+        if (
+            one.name != "paddlepaddle-gpu"
+            or not re.search(r"\.post\d{2,3}$", one.specifier)
+            or one.url
+            or packages.kind == "lock"
+        ):
+            continue
+        if all(holds_label(i, "post") is False for i in item.indexes):
+            yield finding(
+                "missing-index", "error", one, f"{one.name}{one.specifier} is not on PyPI: builds with a CUDA in their version are on Paddle's own pages",
+                "add -f https://www.paddlepaddle.org.cn/whl/linux/mkl/avx/stable.html", "https://www.paddlepaddle.org.cn/install/old",
+            )  # fmt: skip
 
 
 def _missing_index(item: Item, url: str, usable: list[Index]) -> Iterator[LintFinding]:

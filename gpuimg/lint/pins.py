@@ -29,7 +29,7 @@ LINKED = ("torchvision", "torchaudio", "torchtext", "xformers", "vllm", "flash-a
 def duplicates(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """The same package twice in what pip solves together, with pins that no version meets."""
     seen: dict[tuple[int, str], Item] = {}
-    for item in packages.items:
+    for item in () if packages.kind == "lock" else packages.items:
         if item.req.marker or item.req.url or item.conditional:
             continue
         key = (item.group, item.req.name)
@@ -98,7 +98,7 @@ def _distance(a: Version, b: Version) -> tuple[int, ...]:
 def pairs(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     """Every pin in the metadata of what is asked for, against what else is asked for."""
     by_name = {i.req.name: i for i in packages.items if not i.conditional and not i.req.marker}
-    for item in by_name.values():
+    for item in () if packages.kind == "lock" else by_name.values():
         if item.req.url:
             continue
         version = exact_version(item.req)

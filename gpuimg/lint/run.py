@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuimg.errors import BadInput
@@ -45,6 +46,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     pins.pairs,
     pins.numpy_abi,
     indexes.labels,
+    indexes.paddle_posts,
     indexes.only_pytorch_index,
     indexes.unsafe_indexes,
     indexes.plain_http,
@@ -57,6 +59,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     cuda.two_cudnn,
     cuda.replaced_framework,
     cuda.cuda_majors,
+    cuda.bitsandbytes,
     cuda.exclusive,
     cuda.system_cuda,
 )
@@ -171,10 +174,10 @@ def _package_file(needs: FileNeeds, kb: Knowledge, options: Options) -> Iterator
         )  # fmt: skip
     if needs.kind == "conda":
         yield from conda.conda_rules(needs, kb)
-    packages = file_packages(needs, kb, options)
-    for rule in PACKAGE_RULES:
-        yield from rule(packages, kb)
-    yield from indexes.cpu_builds(packages, kb, gpu=packages.base is not None and packages.base.gpu)
+    for packages in file_package_sets(needs, kb, options):
+        for rule in PACKAGE_RULES:
+            yield from rule(packages, kb)
+        yield from indexes.cpu_builds(packages, kb, gpu=packages.base is not None and packages.base.gpu)
     if any(name == "--pre" for name, _, _ in needs.options):
         line = next(line for name, _, line in needs.options if name == "--pre")
         yield finding(
@@ -186,6 +189,18 @@ def _package_file(needs: FileNeeds, kb: Knowledge, options: Options) -> Iterator
             PIP,
         )
     yield from hardware(options, kb, needs=needs)
+
+
+def file_package_sets(needs: FileNeeds, kb: Knowledge, options: Options) -> Iterator[PackageSet]:
+    """What may be installed together: the main packages, and these with each extra or group. A lock was solved already."""
+    if not needs.groups:
+        yield file_packages(needs, kb, options)
+        return
+    optional = {id(r) for _, members in needs.groups for r in members}
+    main = tuple(r for r in needs.requirements if id(r) not in optional)
+    yield file_packages(replace(needs, requirements=main), kb, options)
+    for _, members in needs.groups:
+        yield file_packages(replace(needs, requirements=(*main, *members)), kb, options)
 
 
 def file_packages(needs: FileNeeds, kb: Knowledge, options: Options) -> PackageSet:
@@ -208,6 +223,7 @@ def file_packages(needs: FileNeeds, kb: Knowledge, options: Options) -> PackageS
         python = release.python
     return PackageSet(
         items=tuple(items), python=python, python_from="as given" if options.python else f"of {needs.file}" if python else "",
+        python_range=needs.python if python is None else None,
         os=release, glibc=options.glibc or (release.glibc if release else None), machine=options.machine, base=base,
         kind="lock" if needs.locked else needs.kind,
         trusted_hosts=frozenset(v.split(":")[0] for n, v, _ in needs.options if n == "--trusted-host"), names_elsewhere=frozenset({"pytorch": "torch"}.get(r.name, r.name) for r in needs.conda),

@@ -58,6 +58,16 @@ def python_versions(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding
             if packages.python not in pythons:
                 yield from _no_wheel(item, pythons, packages, kb)
         return
+    if packages.python_range:
+        for item, pythons in found:
+            if not any(_allowed(p, packages.python_range) for p in pythons):
+                yield finding(
+                    "python-version", "error" if item.req.name in NO_SDIST else "warning", item.req,
+                    f"{item.req.name} {exact_version(item.req)} has wheels for Python {pythons_text(pythons)} only, and the project asks "
+                    f"for Python {packages.python_range}", f"use Python {pythons_text(pythons)}, or a newer {item.req.name}", MANYLINUX,
+                )  # fmt: skip
+        found = [(i, tuple(p for p in pythons if _allowed(p, packages.python_range))) for i, pythons in found]
+        found = [(i, pythons) for i, pythons in found if pythons]
     yield from _common_python(found, packages)
 
 

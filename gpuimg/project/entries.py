@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote
@@ -62,7 +61,8 @@ class FileNeeds:
     name: str | None = None
     locked: bool = False
     """True for lock files: every version is exact and was solved together."""
-    extra: Mapping[str, str] | None = None
+    groups: tuple[tuple[str, tuple[Requirement, ...]], ...] = ()
+    """Extras and dependency groups: each may be installed with the rest, not with each other. Also in requirements."""
 
 
 def wheel_name(text: str) -> str | None:

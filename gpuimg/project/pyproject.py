@@ -36,10 +36,13 @@ def parse_pyproject(text: str, file: str) -> FileNeeds:
 
     for value in as_list(project.get("dependencies")):
         add(value)
+    groups: list[tuple[str, tuple[Requirement, ...]]] = []
     for group in (as_dict(project.get("optional-dependencies")), as_dict(document.get("dependency-groups"))):
-        for values in group.values():
+        for group_name, values in group.items():
+            before = len(found)
             for value in as_list(values):
                 add(value)
+            groups.append((group_name, tuple(found[before:])))
     uv = as_dict(tool.get("uv"))
     for key in ("dev-dependencies", "override-dependencies"):
         for value in as_list(uv.get(key)):
@@ -75,7 +78,7 @@ def parse_pyproject(text: str, file: str) -> FileNeeds:
     return FileNeeds(
         kind="pyproject", file=file, requirements=tuple(found), conda=conda, channels=channels, python=_python(python),
         python_line=lines.find(python) if python else None, indexes=tuple(indexes), problems=tuple(problems),
-        files=(file,), name=project.get("name") if isinstance(project.get("name"), str) else None,
+        files=(file,), groups=tuple(groups), name=project.get("name") if isinstance(project.get("name"), str) else None,
     )  # fmt: skip
 
 

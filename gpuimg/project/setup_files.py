@@ -27,12 +27,14 @@ def parse_setup_cfg(text: str, file: str) -> FileNeeds:
     lines = Lines(text)
     found: list[Requirement] = []
     problems: list[Problem] = []
-    blocks = []
+    blocks: list[tuple[str, str | None]] = []
+    groups: list[tuple[str, tuple[Requirement, ...]]] = []
     if parser.has_option("options", "install_requires"):
-        blocks.append(parser.get("options", "install_requires"))
+        blocks.append(("", parser.get("options", "install_requires")))
     if parser.has_section("options.extras_require"):
-        blocks += [v for _, v in parser.items("options.extras_require")]
-    for block in blocks:
+        blocks += list(parser.items("options.extras_require"))
+    for extra, block in blocks:
+        before = len(found)
         for entry in (block or "").replace(";;", ";").split("\n"):
             value = entry.split(" #")[0].strip()
             if not value or value.startswith("#"):
@@ -43,9 +45,11 @@ def parse_setup_cfg(text: str, file: str) -> FileNeeds:
                 problems.append(Problem(file, line, value, "is not a PEP 508 requirement"))
             else:
                 found.append(made)
+        if extra:
+            groups.append((extra, tuple(found[before:])))
     python = parser.get("options", "python_requires", fallback=None)
     return FileNeeds(
-        kind="setup", file=file, requirements=tuple(found), problems=tuple(problems), files=(file,),
+        kind="setup", file=file, requirements=tuple(found), problems=tuple(problems), files=(file,), groups=tuple(groups),
         python=python_of_specifier(python.strip()) if python else None,
     )  # fmt: skip
 
@@ -69,6 +73,7 @@ def parse_setup_py(text: str, file: str) -> FileNeeds:
                     names[target.id] = node.value
     found: list[Requirement] = []
     problems: list[Problem] = []
+    groups: list[tuple[str, tuple[Requirement, ...]]] = []
     python: str | None = None
 
     def texts(node: ast.expr | None, depth: int = 0) -> list[tuple[str, int]]:
@@ -94,6 +99,7 @@ def parse_setup_py(text: str, file: str) -> FileNeeds:
             continue
         for keyword in node.keywords:
             if keyword.arg in {"install_requires", "extras_require", "setup_requires"}:
+                before = len(found)
                 for value, line in texts(keyword.value):
                     if not value.strip():
                         continue
@@ -102,9 +108,11 @@ def parse_setup_py(text: str, file: str) -> FileNeeds:
                         problems.append(Problem(file, line, value, "is not a PEP 508 requirement"))
                     else:
                         found.append(made)
+                if keyword.arg != "install_requires":
+                    groups.extend((keyword.arg or "", (one,)) for one in found[before:])
             elif keyword.arg == "python_requires" and isinstance(keyword.value, ast.Constant):
                 python = str(keyword.value.value)
     return FileNeeds(
-        kind="setup", file=file, requirements=tuple(found), problems=tuple(problems), files=(file,),
+        kind="setup", file=file, requirements=tuple(found), problems=tuple(problems), files=(file,), groups=tuple(groups),
         python=python_of_specifier(python) if python else None,
     )  # fmt: skip

@@ -195,3 +195,64 @@ def test_any_file_is_judged_or_refused(text: str, kind: str) -> None:
     except BadInput:
         return
     assert all(f.message and f.fix and f.source and f.severity in {"error", "warning", "note"} for f in found)
+
+
+def test_extras_are_alternatives() -> None:
+    text = """[project]
+name = "x"
+requires-python = ">=3.10"
+dependencies = ["numpy<2"]
+[project.optional-dependencies]
+cpu = ["onnxruntime==1.19.2"]
+gpu = ["onnxruntime-gpu==1.19.2"]
+"""
+    assert rules(run(text, "pyproject.toml"), "error") == set()
+    assert "pair" in rules(
+        run(text.replace('"onnxruntime==1.19.2"', '"torch==2.5.1", "torchvision==0.19.0"'), "pyproject.toml"), "error"
+    )
+
+
+def test_the_range_of_a_project_decides_about_wheels() -> None:
+    text = '[project]\nname = "x"\nrequires-python = ">=3.13"\ndependencies = ["torch==2.4.0"]\n'
+    assert "python-version" in rules(run(text, "pyproject.toml"), "error")
+
+
+def test_a_lock_is_taken_as_solved() -> None:
+    text = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.5.1"\n[[package]]\nname = "torch"\nversion = "2.5.1+cu124"\n'
+    assert rules(run(text, "uv.lock"), "error") == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("FROM ubuntu:22.04\nRUN source /x && echo\n", "shell-source"),
+        ("FROM pytorch/pytorch:2.4.0-cuda12.4-cudnn9-devel\nRUN conda activate x && pip install y\n", "conda-activate"),
+        ("FROM continuumio/miniconda3\nRUN conda install -y numpy\n", "conda-terms"),
+        ("FROM ubuntu:22.04\nCOPY ../x /x\n", "outside-context"),
+        ("FROM ubuntu:22.04\nRUN yum install -y gcc\n", "wrong-package-manager"),
+        ("FROM python:3.11\nRUN pip install torch==2.5.1 -i http://pypi.example.org/simple\n", "untrusted-index"),
+        ("FROM nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04\nRUN apt-get update && apt-get install -y libcudnn8=8.9.7.29-1+cuda12.2\n", "held-package"),
+    ],
+)  # fmt: skip
+def test_what_breaks_a_build(text: str, rule: str) -> None:
+    assert rule in rules(run(text), "error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'FROM ubuntu:22.04\nSHELL ["/bin/bash", "-c"]\nRUN source /x && echo\n',
+        'FROM ubuntu:22.04\nRUN bash -c "source /x && echo"\n',
+        "FROM pytorch/pytorch:2.4.0-cuda12.4-cudnn9-devel\nRUN . /opt/conda/etc/profile.d/conda.sh && conda activate x && pip install y\n",
+        "FROM continuumio/miniconda3:24.7.1-0\nRUN conda install -y numpy\n",
+        "FROM python:3.11\nRUN pip install torch==2.5.1 -i http://pypi.example.org/simple --trusted-host pypi.example.org\n",
+    ],
+)
+def test_what_builds(text: str) -> None:
+    assert rules(run(text), "error") == set()
+
+
+def test_bitsandbytes_needs_a_library_for_the_cuda_of_torch() -> None:
+    found = run("torch==2.5.1\nbitsandbytes==0.42.0\n", "requirements.txt")
+    assert "bitsandbytes-cuda" in rules(found, "error")
+    assert rules(run("torch==2.5.1\nbitsandbytes==0.44.1\n", "requirements.txt"), "error") == set()
