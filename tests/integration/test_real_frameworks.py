@@ -41,8 +41,8 @@ def test_every_check_that_runs_on_a_cpu_passes(framework: str, tmp_path: Path) -
     suite = tmp_path / "gpuimg-suite.pyz"
     build_zipapp(suite)
     command = [python, str(suite), "--device", "cpu", "--framework", framework, "--profile", "full", "--json"]
-    for pattern in ("compute.*", "train.*", "infer.*"):
-        command += ["--only", pattern]
+    for pattern in ("host.*", "card.*", "driver.*", "triangle.*", "dist.*", "mon.*"):
+        command += ["--skip", pattern]
     done = subprocess.run(
         [*command, "--nonce", "n" * 32], capture_output=True, text=True, timeout=550, cwd=tmp_path, check=False
     )

@@ -111,7 +111,7 @@ def amp(ctx: Context) -> Outcome:
     modes = ["bf16", "fp16"] if ctx.device == "cuda" else ["bf16"]
     modes = [m for m in modes if m in adapter.modes(ctx.device)]
     if not modes:
-        return skipped(f"{ctx.framework} has no half precision on this {ctx.device} device")
+        return not_applicable(f"{ctx.framework} has no half precision on this {ctx.device} device")
     floor = float(ctx.floor("accuracy", ACCURACY))
     for mode in modes:
         job = digits.job("cnn", ctx.device, ctx.rng, amp=mode)
