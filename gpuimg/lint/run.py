@@ -137,7 +137,7 @@ def _findings(
     elif kind == "compose":
         yield from compose(text, file, kb)
     elif kind == "matrix":
-        yield from _matrix(text, file)
+        yield from _matrix(text, file, kb)
     elif kind == "unknown":
         raise BadInput.at(file, None, "is of no kind that is known here", allowed=KINDS)
     else:
@@ -230,15 +230,41 @@ def file_packages(needs: FileNeeds, kb: Knowledge, options: Options) -> PackageS
     )  # fmt: skip
 
 
-def _matrix(text: str, file: str) -> Iterator[LintFinding]:
-    """A matrix file: its own loader says what is wrong, here it becomes a finding."""
+def _matrix(text: str, file: str, kb: Knowledge) -> Iterator[LintFinding]:
+    """A matrix file: what its loader refuses, and every cell that no published wheel or base can make."""
+    from gpuimg.knowledge.planning import Target, plan_cell
+    from gpuimg.matrix.expand import expand
     from gpuimg.matrix.load import parse_matrix
 
     try:
-        parse_matrix(text, file)
+        matrix = parse_matrix(text, file)
+        cells = expand(matrix, Path(file), os_python=kb.python_of_os).cells
     except BadInput as error:
         place, _, message = error.message.partition(": ")
         line = place.rsplit(":", 1)[-1]
         yield finding(
-            "matrix", "error", (file, int(line) if line.isdigit() else None), message or error.message, error.hint or "see the schema: gpuimg plan --help", "gpuimg matrix schema",
+            "matrix", "error", (file, int(line) if line.isdigit() else None), message or error.message,
+            error.hint or "gpuimg plan shows the cells; the schema names the keys", "schema of matrix files, gpuimg/v1",
         )  # fmt: skip
+        return
+    targets = [Target(t.gpu, t.driver) for t in matrix.targets]
+    for cell in cells:
+        try:
+            plan = plan_cell(cell, targets=targets, knowledge=kb)
+        except BadInput as error:
+            yield finding(
+                "matrix-cell",
+                "error",
+                (file, cell.line),
+                f"{cell.id}: {error.message}",
+                error.hint or "see gpuimg plan",
+                "gpuimg kb show",
+            )
+            continue
+        for one in plan.findings:
+            if one.verdict == "no":
+                nearest = plan.instead[0] if plan.instead else None
+                yield finding(
+                    "matrix-cell", "error", (file, cell.line), f"{cell.id}: {one.evidence}",
+                    one.fix or (f"nearest possible: {nearest}" if nearest else "see gpuimg plan"), one.source,
+                )  # fmt: skip

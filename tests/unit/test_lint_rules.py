@@ -256,3 +256,15 @@ def test_bitsandbytes_needs_a_library_for_the_cuda_of_torch() -> None:
     found = run("torch==2.5.1\nbitsandbytes==0.42.0\n", "requirements.txt")
     assert "bitsandbytes-cuda" in rules(found, "error")
     assert rules(run("torch==2.5.1\nbitsandbytes==0.44.1\n", "requirements.txt"), "error") == set()
+
+
+def test_an_impossible_cell_of_a_matrix_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "schema: gpuimg/v1\nregistry: r.example/x\nimages:\n"
+        '  - {framework: torch, version: ["2.1.0"], cuda: ["12.4"], python: "3.11"}\n',
+        encoding="utf-8",
+    )
+    found = lint_text(path.read_text(encoding="utf-8"), str(path), load(), Options(), today=TODAY)
+    assert one(found, "matrix-cell").line == 4
+    assert "12.1" in one(found, "matrix-cell").message
