@@ -404,6 +404,10 @@ def pick(
 ) -> tuple[Evaluation | None, list[Outcome]]:
     """pip's own pick; on the command line an open range goes on to the newest version that fits."""
     name = wanted.name
+    placeholder = next((r for r in knowledge.removed if r.package == name and not r.versions), None)
+    if placeholder is not None and wanted.origin == "file":
+        text = f"{name}: {placeholder.why}"
+        return None, [outcome("wheel", "no", text, placeholder.source, fix=f"write {placeholder.instead}")]
     if not choice.builds:
         others = any(knowledge.builds(w.name) for w in situation.wanted if w.name != wanted.name)
         return None, _nothing(wanted, choice, knowledge, others=others)

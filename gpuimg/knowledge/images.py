@@ -397,11 +397,6 @@ def _words(facts: ImageFacts, short: str, tag: str, knowledge: Knowledge) -> Ima
     )
 
 
-def os_of(facts: ImageFacts, oses: Mapping[str, object]) -> str | None:
-    """The OS id when the table knows it."""
-    return facts.os if facts.os in oses else None
-
-
 @lru_cache(maxsize=4096)
 def newest_cuda_tag(
     knowledge: Knowledge, cuda: str, *, flavour: str, os: str | None = None, cudnn_major: str | None = None

@@ -21,7 +21,7 @@ from gpuimg.knowledge.rules.driver import (
     newest_cuda,
 )
 from gpuimg.knowledge.rules.engines import judge_limits
-from gpuimg.knowledge.rules.numbers import at_least, code_target, major, minor, parts
+from gpuimg.knowledge.rules.numbers import code_target, minor, parts
 from gpuimg.knowledge.rules.one_cuda import judge_base_cuda, judge_base_cudnn
 from gpuimg.knowledge.rules.outcome import Outcome, outcome
 from gpuimg.knowledge.rules.sm import GUIDE, TEGRA, judge_sm, toolkit_knows
@@ -103,8 +103,8 @@ def judge_general(wanted: Wanted, build: Build, situation: Situation, knowledge:
             found = judge_glibc(build, situation.glibc, subject=subject, where=situation.glibc_where, source=source)
             if found is not None:
                 made.append(found)
-        needs_index = wanted.origin == "file" and wanted.requirement.local and not wanted.requirement.url
-        if needs_index and build.local and build.index != "pypi":
+        elsewhere = build.index not in {"pypi", "none"} and not build.default
+        if wanted.origin == "file" and elsewhere and not wanted.requirement.url:
             made.append(judge_index(build, situation.index_urls, subject=subject, file=wanted.requirement.file))
         made.extend(_odd(build, subject))
     if not build.bundles_cuda and build.device != "cpu" and not installed:
@@ -521,16 +521,6 @@ def candidates_of(card: Card, knowledge: Knowledge) -> Sequence[str]:
         return (card.compute_capability,)
     wanted = set(card.models)
     return tuple(dict.fromkeys(m.compute_capability for m in knowledge.gpus if m.name in wanted))
-
-
-def reaches(have: str, want: str) -> bool:
-    """Version comparison for texts of other modules."""
-    return at_least(have, want)
-
-
-def cuda_major(cuda: str | None) -> int | None:
-    """'12.4' → 12."""
-    return major(cuda) if cuda else None
 
 
 def _forward_card(card: Card) -> bool | None:

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import Version
 
 from gpuimg.knowledge.base import Knowledge, version_key
 from gpuimg.knowledge.requirement import label_cuda
@@ -241,9 +240,3 @@ def describe(build: Build) -> str:
 def cuda_of(build: Build) -> str | None:
     """wheel_cuda, or the CUDA its label names."""
     return build.wheel_cuda or label_cuda(build.local)
-
-
-def newest_known(name: str, knowledge: Knowledge) -> Version | None:
-    """The newest version in the data."""
-    known = knowledge.versions(name)
-    return version_key(known[-1]) if known else None

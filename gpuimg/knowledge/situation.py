@@ -17,7 +17,7 @@ from gpuimg.knowledge.gpunames import Card, card_of, identify
 from gpuimg.knowledge.images import ImageFacts, read_image
 from gpuimg.knowledge.requirement import applies, label_cuda, merge
 from gpuimg.knowledge.rules.driver import DriverFacts, Forward
-from gpuimg.knowledge.rules.numbers import minor, parts
+from gpuimg.knowledge.rules.numbers import parts
 from gpuimg.nouns import Host, ProjectNeeds, Requirement, Runtime
 
 Origin = Literal["command line", "file", "conda", "image"]
@@ -312,8 +312,3 @@ def wanted_cuda(requirement: Requirement) -> str | None:
         return label_cuda(requirement.local)
     found = re.search(r"\.post(\d{2,3})$", requirement.specifier)
     return label_cuda(f"post{found[1]}") if found and requirement.name.startswith("paddle") else None
-
-
-def short_cuda(cuda: str) -> str:
-    """'12.4.1' → '12.4'."""
-    return minor(cuda)

@@ -28,7 +28,7 @@ from gpuimg.knowledge.rules.wheel import python_ok
 from gpuimg.knowledge.selection import cuda_of, describe, is_exact
 from gpuimg.knowledge.situation import Situation, Wanted
 from gpuimg.knowledge.tables import Build
-from gpuimg.nouns import FitVerdict, Requirement
+from gpuimg.nouns import FitVerdict
 
 if TYPE_CHECKING:
     from gpuimg.knowledge.fit import Judged
@@ -424,9 +424,3 @@ def _ngc_of(hunt: _Hunt) -> Iterator[Entry]:
         return
     facts = read_image(f"{repository}:latest", hunt.knowledge)
     yield from _ngc_tags(replace(facts, repository=repository), hunt.situation, hunt.knowledge)
-
-
-def exactly(build: Build) -> Requirement:
-    """The requirement that names one build."""
-    label = build.local if build.local and not build.version.endswith(build.local) else None
-    return Requirement(name=build.framework, specifier=f"=={build.version}", local=label)

@@ -229,8 +229,3 @@ def _majors(first: Asked, second: Asked) -> list[Outcome]:
 def _links_torch(first: Asked, second: Asked) -> bool:
     linked = {"torchvision", "torchaudio", "vllm", "xformers", "flash-attn", "sgl-kernel", "torchtext"}
     return bool({first.name, second.name} & linked)
-
-
-def by_package(asked: Sequence[Asked]) -> Mapping[str, Asked]:
-    """Name → what is asked of it."""
-    return {a.name: a for a in asked}

@@ -48,11 +48,6 @@ class Forward:
     admitted: tuple[int, ...] = ()
 
 
-def _windows_driver(cuda: str, knowledge: Knowledge) -> str | None:
-    rows = [t for t in knowledge.toolkits if minor(t.version) == minor(cuda) and t.driver_windows]
-    return rows[0].driver_windows if rows else None
-
-
 @lru_cache(maxsize=4096)
 def newest_cuda(driver: DriverFacts, knowledge: Knowledge) -> str | None:
     """The newest CUDA minor the driver supports: from its version, else what nvidia-smi says."""

@@ -31,6 +31,9 @@ def same_minor_needed(build: Build) -> bool:
         return False
     if major(build.wheel_cuda) < 11:
         return True
+    if build.framework.startswith("cupy-cuda") and parts(build.wheel_cuda) < (11, 2):
+        # NVRTC kept the minor in its name until 11.2 (libnvrtc.so.11.0).
+        return True
     return build.framework.startswith("paddlepaddle") and version_key(build.version) < Version("3")
 
 
