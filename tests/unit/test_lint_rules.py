@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuimg.cli.lint import command
-from gpuimg.errors import BadInput
+from gpuimg.errors import BadInput, CannotTell
 from gpuimg.knowledge import load
 from gpuimg.lint import Options, lint_text
 from gpuimg.nouns import LintFinding
@@ -268,3 +268,8 @@ def test_an_impossible_cell_of_a_matrix_is_an_error(tmp_path: Path) -> None:
     found = lint_text(path.read_text(encoding="utf-8"), str(path), load(), Options(), today=TODAY)
     assert one(found, "matrix-cell").line == 4
     assert "12.1" in one(found, "matrix-cell").message
+
+
+def test_an_unknown_card_is_not_rounded_to_yes() -> None:
+    with pytest.raises(CannotTell):
+        run("torch==2.5.1\n", "requirements.txt", gpus=("RTX 9990 Mega",))
