@@ -16,7 +16,7 @@ from gpuimg.knowledge.base import Knowledge
 from gpuimg.knowledge.gpunames import Card, card_of, identify
 from gpuimg.knowledge.images import ImageFacts, read_image
 from gpuimg.knowledge.requirement import applies, label_cuda, merge
-from gpuimg.knowledge.rules.driver import DriverFacts, Forward
+from gpuimg.knowledge.rules.driver import DriverFacts, Forward, read_driver
 from gpuimg.knowledge.rules.numbers import parts
 from gpuimg.nouns import Host, ProjectNeeds, Requirement, Runtime
 
@@ -122,8 +122,11 @@ def situate(question: Question, knowledge: Knowledge) -> Situation:
     cards = _cards(question, knowledge)
     runtime: Runtime = question.runtime or host.runtime or "docker"
     machine = question.machine or _machine(cards, host)
-    driver = DriverFacts(
-        question.driver or host.driver, question.driver_cuda or host.driver_cuda, windows=_windows(question, runtime)
+    driver = read_driver(
+        question.driver or host.driver,
+        question.driver_cuda or host.driver_cuda,
+        knowledge,
+        windows=_windows(question, runtime),
     )
     python, soft, allowed = _python(question, needs, base, host, runtime, knowledge)
     glibc, where, os_name = _glibc(question, base, host, runtime, knowledge)

@@ -28,6 +28,8 @@ class DriverFacts:
     cuda: str | None = None
     windows: bool = False
     """True on WSL2: the number is the Windows driver's."""
+    branch: str | None = None
+    """What was written, where it was a branch alone ('550'); ``version`` is then a release that stands for it."""
 
     @property
     def known(self) -> bool:
@@ -35,6 +37,8 @@ class DriverFacts:
 
     @property
     def text(self) -> str:
+        if self.branch and self.version:
+            return f"driver {self.branch} (read as {self.version})"
         if self.version and self.cuda:
             return f"driver {self.version} (driver_cuda {self.cuda})"
         return f"driver {self.version}" if self.version else f"driver_cuda {self.cuda}"
@@ -46,6 +50,21 @@ class Forward:
 
     cuda: str
     admitted: tuple[int, ...] = ()
+
+
+def read_driver(version: str | None, cuda: str | None, knowledge: Knowledge, *, windows: bool = False) -> DriverFacts:
+    """A driver as written. A Linux branch without a point ('550') is the branch, not a version 550.0 that no release has.
+
+    It is read as the driver that came with the branch's newest CUDA, or as the floor of minor-version compatibility where
+    that lies within the branch (450.80.02), whichever is newer. A branch that came with no CUDA stays as written.
+    """
+    if version is None or windows or not version.strip().isdigit():
+        return DriverFacts(version, cuda, windows=windows)
+    branch = int(version)
+    firsts = [first for t in knowledge.toolkits if (first := knowledge.first_driver(t.version))]
+    within = [v for v in (*firsts, *knowledge.minor_compat.values()) if parts(v)[:1] == (branch,)]
+    stands = max(within, key=parts, default=None)
+    return DriverFacts(stands or version.strip(), cuda, branch=version.strip() if stands else None)
 
 
 @lru_cache(maxsize=4096)
