@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from importlib import resources
-from typing import Any
-
-import yaml
 
 from gpuimg.host.readings import Readings
+from gpuimg.knowledge.xids import Xid, xids
 from gpuimg.nouns import HostFinding, Severity
 
 _XID = re.compile(r"Xid\s*\((?:PCI:)?([0-9A-Fa-f:.]+)\):\s*(\d+)(?:,\s*(.*))?", re.I)
@@ -112,13 +108,6 @@ _LINES: tuple[tuple[str, str, Severity, str, str], ...] = (
 )
 
 
-@lru_cache(maxsize=1)
-def _catalogue() -> tuple[dict[int, dict[str, str]], str]:
-    text = resources.files("gpuimg.host").joinpath("data/xids.yaml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return {int(k): v for k, v in document["xids"].items()}, str(document["source"])
-
-
 def read_kernel_log(text: str) -> Readings | None:
     """None when no line is of interest."""
     out = Readings()
@@ -134,23 +123,33 @@ def read_kernel_log(text: str) -> Readings | None:
         for pattern, rule, severity, what, fix in _LINES:
             if re.search(pattern, line, re.I) and not any(f.rule == rule for f in out.findings):
                 out.findings.append(HostFinding(rule, severity, f"{what}: {line.strip()[:160]}", fix))
-    catalogue, source = _catalogue()
+    catalogue = xids()
     for (bus, number), count in sorted(seen.items()):
-        row = catalogue.get(number, {"meaning": "not in our catalogue", "severity": "warn", "fix": "look it up"})
-        severity = "fail" if row["severity"] == "fail" else "warn"
+        row = catalogue.get(number) or _unknown(number)
+        severity = "fail" if row.severity == "fail" else "warn"
         times = f" ({count} times)" if count > 1 else ""
-        kind = "; a program's fault" if row["severity"] == "app" and count < _REPEATED else ""
+        kind = "; a program's fault" if row.severity == "app" and count < _REPEATED else ""
         said = f" [{words[bus, number][:100]}]" if words[bus, number] else ""
         out.findings.append(
             HostFinding(
                 "xid",
                 "fail" if severity == "fail" else "warn",
-                f"Xid {number} on {bus}{times}: {row['meaning']}{kind}{said}",
-                row["fix"],
-                source,
+                f"Xid {number} on {bus}{times}: {row.meaning}{kind}{said}",
+                row.fix,
+                row.source,
             )
         )
     return out if out.findings else None
+
+
+def _unknown(number: int) -> Xid:
+    return Xid(
+        number,
+        "not in our catalogue",
+        "warn",
+        "look it up in NVIDIA's list",
+        "https://docs.nvidia.com/deploy/xid-errors/",
+    )
 
 
 def _short(bus: str) -> str:
