@@ -100,15 +100,17 @@ def build_question(
 
 
 def clean(version: str | None) -> str | None:
-    """'v550.54.14' and 'R550' → digits and dots."""
-    return version.strip().lstrip("vVrR") if version else None
+    """'v550.54.14', 'R550', '550.x', '550+' → digits and dots."""
+    if not version:
+        return None
+    return version.strip().lstrip("vVrR").rstrip("+").removesuffix(".x").removesuffix(".X").removesuffix(".*")
 
 
 def check_version(option: str, value: str | None, example: str) -> None:
     """Raises BadInput unless the value is digits and dots."""
     import re
 
-    if value is not None and not re.fullmatch(r"[vVrR]?\d+(\.\d+)*", value.strip()):
+    if value is not None and not re.fullmatch(r"[vVrR]?\d+(\.\d+)*(\.[xX*])?\+?", value.strip()):
         raise BadInput(f"{option}: {value!r} is not a version; it looks like {example}")
 
 

@@ -49,6 +49,9 @@ PRIMARY = (
 )  # fmt: skip
 """Which of several packages the advice is about first."""
 ORDER = {"no": 0, "unknown": 1, "warn": 2, "yes": 3}
+GOOD: tuple[FitVerdict, ...] = ("fits", "fits-with-compat", "fits-via-ptx")
+THROUGH_OTHERS = ENGINES | {"deepspeed", "faster-whisper"}
+"""Packages whose GPU code is in what they require, so that an open requirement of theirs counts."""
 EXTENSIONS = ("torchvision", "torchaudio", "torchtext", "xformers", "vllm", "flash-attn", "triton", "sgl-kernel")
 
 
@@ -155,6 +158,10 @@ def judge(situation: Situation, knowledge: Knowledge) -> Judged:
         everything.append(
             outcome("requirement", "unknown", "nothing that is asked for is in the data", "", missing=("requirement",))
         )
+    if gpu_wanted and not everything:
+        names = ", ".join(describe(e.build) for e in evaluations)
+        text = f"{names}: the GPU code is in packages it runs on (torch …), and which ones is not given"
+        everything.append(outcome("requirement", "unknown", text, "wheel metadata", missing=("requirement",)))
     if not everything or (all(o.finding.verdict != "no" for o in everything) and not gpu_wanted and evaluations):
         everything.append(outcome("cpu", "yes", "nothing here asks for a GPU", "wheel metadata"))
     return Judged(combine(everything), tuple(everything), tuple(evaluations), tuple(per_gpu))
@@ -419,6 +426,8 @@ def pick(
     verdict = verdict_of(first, situation, knowledge)
     if RANK[verdict] <= RANK["fits"] or (not situation.cards and verdict == "unknown"):
         return first, []
+    if verdict in GOOD:
+        alternatives = [b for b in alternatives if b.version == own.version]
     best, best_verdict = first, verdict
     for build in alternatives:
         other = evaluate(wanted, build, situation, knowledge)
@@ -511,7 +520,7 @@ def _implied(
 ) -> list[Evaluation]:
     """What else pip brings that holds GPU code: vLLM for a package that asks for it, then torch."""
     made: list[Evaluation] = []
-    for name in ("vllm", "torch"):
+    for name in ("vllm", "ctranslate2", "torch"):
         if name in chosen or any(w.name == name for w in situation.wanted):
             continue
         for one in (*made, *evaluations):
@@ -529,7 +538,7 @@ def _brought(name: str, one: Evaluation, situation: Situation, knowledge: Knowle
         if not re.match(rf"{name}(?![\w-])", text):
             continue
         exact = text.startswith(f"{name}==")
-        if not exact and (build.framework not in ENGINES or one.wanted.origin == "image"):
+        if not exact and (build.framework not in THROUGH_OTHERS or one.wanted.origin == "image"):
             continue
         try:
             requirement = parse_requirement(text)

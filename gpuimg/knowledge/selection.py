@@ -238,5 +238,7 @@ def describe(build: Build) -> str:
 
 
 def cuda_of(build: Build) -> str | None:
-    """wheel_cuda, or the CUDA its label names."""
+    """wheel_cuda, or the CUDA its label names; for the toolkit's own packages their version."""
+    if build.framework in {"cuda-toolkit", "nvidia-cuda-runtime"}:
+        return minor(build.version)
     return build.wheel_cuda or label_cuda(build.local)
