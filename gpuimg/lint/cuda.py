@@ -89,7 +89,12 @@ def _flavour(cuda: str) -> str:
 
 
 def _chosen(kb: Knowledge, item: Item, packages: PackageSet) -> Build | None:
-    """The build of an exact pin, or of the newest version an open requirement allows."""
+    """The build of an exact pin, or of the newest version an open requirement allows; None when another index decides."""
+    if item.req.name not in {"torch", "torchvision", "torchaudio"} and any(
+        re.search(rf"{re.escape(item.req.name.removesuffix('-gpu'))}[-_]cuda|cuda[-_]?1[123]", i.url)
+        for i in item.indexes
+    ):
+        return None
     build = build_of(kb, item, packages.machine)
     if build is not None or exact_version(item.req) is not None:
         return build

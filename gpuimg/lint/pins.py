@@ -275,6 +275,7 @@ def numpy_abi(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
                 + (": pip installs NumPy 2 and conversions fail" if certain else ""),
                 "add numpy<2", ABI_BREAKS,
             )  # fmt: skip
+            return
 
 
 def _minor(python: str) -> int:

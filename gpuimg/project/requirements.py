@@ -100,7 +100,9 @@ def parse_requirements(
         made = pip_requirement(plain, file=file, line=line)
         if made is not None:
             requirements.append(made)
-        elif plain not in {".", ".."} and not re.match(r"^\.?\.?/|^\.\[|^~|^\$\{?\w", plain):
+        elif plain not in {".", ".."} and not re.match(
+            r"^\.?\.?/|^\.\[|^~|^\$\{?\w|^[\w.-]+(/[\w.-]+)+/?(\[[\w,-]+\])?$", plain
+        ):
             problems.append(Problem(file, line, content, _why(plain)))
     return FileNeeds(
         kind="requirements", file=file, requirements=tuple(requirements), constraints=tuple(constraints),
