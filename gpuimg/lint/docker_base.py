@@ -93,6 +93,7 @@ def image_tag(reference: str, where: tuple[str, int | None], kb: Knowledge) -> I
         yield from _cuda_tag(base, where, kb)
         return
     yield from _floating(base, where)
+    yield from _pytorch_tag(base, where, kb)
     if base.facts.repository.endswith(("nvidia/cudagl", "nvidia/cudnn")):
         yield finding(
             "tag-deleted", "warning", where, f"{reference}: {base.facts.repository} is no longer published", "build on nvidia/cuda and add the GL packages", POLICY,
@@ -106,6 +107,21 @@ def image_tag(reference: str, where: tuple[str, int | None], kb: Knowledge) -> I
             "build on pytorch/pytorch or nvidia/cuda",
             "https://hub.docker.com/",
         )
+
+
+def _pytorch_tag(base: Base, where: tuple[str, int | None], kb: Knowledge) -> Iterator[LintFinding]:
+    """A pytorch/pytorch tag of a known release in a combination that was not published."""
+    tag = base.facts.tag or ""
+    found = re.fullmatch(r"(\d+\.\d+\.\d+)-cuda[\d.]+-cudnn\d+-(runtime|devel)", tag)
+    if not base.facts.repository.endswith("pytorch/pytorch") or found is None:
+        return
+    known = [i.tag for i in kb.images if i.repository == "pytorch/pytorch" and i.tag.startswith(f"{found[1]}-")]
+    if known and tag not in known:
+        near = [t for t in known if t.endswith(found[2])]
+        yield finding(
+            "tag-unknown", "warning", where, f"{base.reference} is not among the published tags of {found[1]} known on {kb.date}",
+            f"published: {', '.join(near)}", "https://hub.docker.com/r/pytorch/pytorch/tags",
+        )  # fmt: skip
 
 
 def _floating(base: Base, where: tuple[str, int | None]) -> Iterator[LintFinding]:

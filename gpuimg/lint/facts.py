@@ -207,14 +207,24 @@ def build_of(kb: Knowledge, item: Item, machine: str = "x86_64") -> Build | None
     rows = kb.builds(item.req.name, version, machine=machine)
     if not rows:
         return None
-    label = item.req.local or (label_from_indexes(item) if item.req.name in TORCH_FAMILY else None)
+    if item.req.local is not None:
+        return next((b for b in rows if b.local == item.req.local), None)
+    label = label_from_indexes(item) if item.req.name in TORCH_FAMILY else None
     if label is not None:
-        return next((b for b in rows if b.local == label), None)
+        found = next((b for b in rows if b.local == label), None)
+        if found is not None or not searches_pypi(item):
+            return found  # an index that lacks the version leaves it to PyPI, where PyPI is searched too
     if item.req.extras:
         found = next((b for b in rows if b.extra in item.req.extras), None)
         if found is not None:
             return found
     return next((b for b in rows if b.default), None)
+
+
+def searches_pypi(item: Item) -> bool:
+    """Is PyPI (or a mirror of it) searched besides the named indexes?"""
+    main = [i for i in item.indexes if i.kind == "index-url"]
+    return not main or "pytorch.org" not in main[-1].url or any("pypi" in i.url for i in item.indexes)
 
 
 TORCH_FAMILY = {"torch", "torchvision", "torchaudio", "xformers", "torchtext"}
@@ -223,6 +233,15 @@ TORCH_FAMILY = {"torch", "torchvision", "torchaudio", "xformers", "torchtext"}
 def cuda_of(kb: Knowledge, item: Item, machine: str = "x86_64") -> str | None:
     """wheel_cuda a requirement ends up with, by its label, its index or the table; 'cpu' for a CPU build."""
     label = item.req.local or (label_from_indexes(item) if item.req.name in TORCH_FAMILY else None)
+    version = exact_version(item.req)
+    if item.req.local is None and label is not None and version is not None:
+        rows = kb.builds(item.req.name, version, machine=machine)
+        if (
+            len({b.local for b in rows if b.local}) > 1
+            and not any(b.local == label for b in rows)
+            and searches_pypi(item)
+        ):
+            label = None
     if label == "cpu":
         return "cpu"
     named = cuda_of_label(label)

@@ -16,8 +16,10 @@ from gpuimg.lint.facts import (
     finding,
     holds_label,
     index_urls,
+    label_from_indexes,
     labels_of_index,
     major,
+    searches_pypi,
     version_of,
 )
 from gpuimg.nouns import LintFinding
@@ -57,6 +59,44 @@ def labels(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         if any(h is None for h in held):
             continue
         yield from _missing_index(item, url, usable)
+
+
+def index_lacks_version(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """``torch==2.6.0`` with the cu121 index: that index has no 2.6.0, so PyPI's build comes instead, or nothing."""
+    for item in packages.items:
+        one = item.req
+        version = exact_version(one)
+        if (
+            one.name not in {"torch", "torchvision"}
+            or version is None
+            or one.local is not None
+            or one.url
+            or packages.kind == "lock"
+        ):
+            continue
+        label = label_from_indexes(item)
+        rows = kb.builds(one.name, version, machine=packages.machine)
+        made = sorted({b.local for b in rows if b.local and not b.local.startswith("rocm")})
+        if (
+            label is None
+            or not re.match(r"cu\d", label)
+            or len(made) < 2
+            or label in made
+            or any("nightly" in i.url for i in item.indexes)
+        ):
+            continue
+        default = next((b.wheel_cuda for b in rows if b.default), None)
+        if searches_pypi(item):
+            yield finding(
+                "index-lacks-version", "warning", one,
+                f"the {label} index has no {one.name} {version}: pip takes PyPI's build instead, made for CUDA {default} (wheel_cuda)",
+                f"builds of {version}: {', '.join(made)}", GET_STARTED,
+            )  # fmt: skip
+        else:
+            yield finding(
+                "index-lacks-version", "error", one, f"the {label} index has no {one.name} {version}, and nothing else is searched: no matching distribution",
+                f"builds of {version}: {', '.join(made)}", GET_STARTED,
+            )  # fmt: skip
 
 
 def paddle_posts(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:

@@ -46,6 +46,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     pins.pairs,
     pins.numpy_abi,
     indexes.labels,
+    indexes.index_lacks_version,
     indexes.paddle_posts,
     indexes.only_pytorch_index,
     indexes.unsafe_indexes,

@@ -273,3 +273,20 @@ def test_an_impossible_cell_of_a_matrix_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_card_is_not_rounded_to_yes() -> None:
     with pytest.raises(CannotTell):
         run("torch==2.5.1\n", "requirements.txt", gpus=("RTX 9990 Mega",))
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("--extra-index-url https://download.pytorch.org/whl/cu121\ntorch==2.6.0\n", "warning"),
+        ("--index-url https://download.pytorch.org/whl/cu121\ntorch==2.6.0\n", "error"),
+    ],
+)
+def test_an_index_without_the_version(text: str, severity: str) -> None:
+    assert one(run(text, "requirements.txt"), "index-lacks-version").severity == severity
+
+
+def test_an_index_with_the_version_decides_about_the_cuda() -> None:
+    text = "--extra-index-url https://download.pytorch.org/whl/cu118\ntorch==2.5.1\ncupy-cuda11x==13.3.0\n"
+    assert "two-cuda" not in rules(run(text, "requirements.txt"))
+    assert "two-cuda" in rules(run(text.replace("cu118", "cu124"), "requirements.txt"))
