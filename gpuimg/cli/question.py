@@ -83,6 +83,7 @@ def build_question(
         raise BadInput.at("--os", None, f"unknown system {os_name!r}", allowed=tuple(knowledge.oses), value=os_name)
     asked = tuple(parse_requirement(text, aliases=knowledge.aliases) for text in join_arguments(requirements))
     return Question(
+        sole_index=replaces_pypi((*files, *([dockerfile] if dockerfile else []))),
         requirements=asked,
         needs=read_project(files, dockerfile),
         gpus=gpus,
@@ -156,6 +157,16 @@ def read_project(files: tuple[str, ...], dockerfile: str | None) -> ProjectNeeds
 
         needs = replace(needs, python=installed_python(read_text(dockerfile)))
     return needs
+
+
+def replaces_pypi(files: tuple[str, ...]) -> bool:
+    """Do the files give pip an index instead of PyPI (``--index-url``, ``-i``) and none beside it?"""
+    import re
+
+    text = "\n".join(read_text(name) for name in files)
+    instead = re.search(r"(?m)(?:(?<=\s)|^)(?:--index-url|-i)[ =]", text)
+    beside = re.search(r"--extra-index-url|extra-index-url\s*=", text)
+    return instead is not None and beside is None
 
 
 def installed_python(dockerfile: str) -> str | None:

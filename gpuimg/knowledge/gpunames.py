@@ -151,7 +151,28 @@ def _compute_capability(plain: str) -> str | None:
     return f"{int(found[1])}.{found[2]}" if found else None
 
 
+_NUMERALS = {
+    "单": 1,
+    "一": 1,
+    "双": 2,
+    "两": 2,
+    "二": 2,
+    "三": 3,
+    "四": 4,
+    "五": 5,
+    "六": 6,
+    "七": 7,
+    "八": 8,
+    "十": 10,
+}
+
+
 def _count(plain: str) -> tuple[str, int]:
+    if re.search(r"\btx\d$", plain):  # Jetson TX2: no count
+        return plain, 1
+    plain = re.sub(
+        rf"(?:(?<=^)|(?<=\s))([{''.join(_NUMERALS)}])(?=\s?[卡张块路])", lambda m: str(_NUMERALS[m[1]]), plain
+    ).replace("路", "卡")
     for pattern in (
         r"^(?P<rest>.*\S)\s*[:：]\s*(?P<n>\d{1,2})$",
         r"^(?P<rest>.*\S)\s*(?:\*|x)\s*(?P<n>\d{1,2})\s*(?:gpus?|卡|张|块)?$",
@@ -198,7 +219,9 @@ def identify(text: str, knowledge: Knowledge, *, memory_mib: int | None = None, 
     vgpu = _VGPU.match(plain)
     if vgpu:
         base = vgpu[1].strip()
-        trimmed = re.sub(r"(?<=\d)[dx]$", "", base) if base not in {"a100x", "a30x"} else base
+        trimmed = re.sub(r"(?<=\d)(?:dx?|x)$", "", base) if base not in {"a100x", "a30x"} else base
+        # vGPU types called RTX6000 and RTX8000 are of the Turing boards; Ada's say RTX6000-Ada.
+        trimmed = re.sub(r"^(?:quadro )?rtx ?(6000|8000)(?:p|-passive)?$", r"quadro rtx \1", trimmed)
         inner = identify(trimmed, knowledge)
         return replace(
             inner,

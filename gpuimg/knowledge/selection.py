@@ -176,7 +176,7 @@ def _unlabelled(builds: Sequence[Build], wanted: Wanted, situation: Situation) -
         versions = {b.version for b in held}
         rest = [b for b in builds if b.default and b.version not in versions]
         if held:
-            return held + rest
+            return held if situation.sole_index else held + rest
     default = [b for b in builds if b.default]
     covered = {b.version for b in default}
     return default + [b for b in builds if b.version not in covered]

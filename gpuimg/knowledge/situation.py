@@ -44,6 +44,8 @@ class Question:
     host: Host = field(default_factory=Host)
     driver: str | None = None
     driver_cuda: str | None = None
+    sole_index: bool = False
+    """The files replace PyPI (--index-url) instead of adding to it (--extra-index-url)."""
     base: str | None = None
     image: ImageFacts | None = None
     """A built image's own labels and config, instead of ``base``."""
@@ -84,6 +86,7 @@ class Situation:
     machine: str
     runtime: Runtime
     index_urls: tuple[str, ...]
+    sole_index: bool
     toolkit: str | None
     """CUDA installed on the host: counts on a bare host only."""
     host_cudnn: str | None
@@ -145,6 +148,7 @@ def situate(question: Question, knowledge: Knowledge) -> Situation:
         machine=machine,
         runtime=runtime,
         index_urls=needs.index_urls if needs else (),
+        sole_index=question.sole_index,
         toolkit=host.toolkit if runtime == "bare" else None,
         host_cudnn=host.cudnn if runtime == "bare" else None,
         cdi=_cdi(host),
