@@ -129,23 +129,23 @@ def _python(base: Base, runs: list[Run], stage: Stage, kb: Knowledge, options: O
     ]
     if explicit:
         return explicit[-1], "named by the install command"
+    told: tuple[str, str] | None = None
     for run in runs:
-        words = run.command.words
-        text = run.command.text
+        words, text = run.command.words, run.command.text
         if run.command.program == "uv" and len(words) > 1 and words[1] in {"venv", "python"}:
             found = re.search(r"(?:--python[= ]|-p |install )(?:cpython-?)?(3\.\d+)", text)
-            if found:
-                return found[1], "named by uv"
+            told = (found[1], "named by uv") if found else told
         found = re.search(r"python(3\.\d+) -m venv|virtualenv .*python(3\.\d+)", text)
         if found:
-            return found[1] or found[2], "of the virtual environment"
+            told = (found[1] or found[2], "of the virtual environment")
         found = re.search(r"(?:update-alternatives.*|ln .*)/python(3\.\d+)\b", text)
         if found:
-            return found[1], "set as the default"
-        if re.search(r"get-pip\.py", text):
-            found = re.match(r".*python(3\.\d+)\b", text)
-            if found:
-                return found[1], "pip was installed for it"
+            told = (found[1], "set as the default")
+        if "get-pip.py" in text:
+            found = re.match(r"(?:.*[ /])?python(3\.\d+)\b", text)
+            told = (found[1], "pip was installed for it") if found else told
+    if told is not None:
+        return told
     if base.facts.repository.endswith("pytorch/pytorch") and _release(base) >= (2, 9):
         return None, ""  # these images moved from conda's Python to the distribution's; the tables do not follow yet
     if base.facts.python_installed:

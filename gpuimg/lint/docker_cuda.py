@@ -265,7 +265,7 @@ def second_cuda(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
             own = build.cudnn if build is not None and build.cudnn else ""
             yield finding(
                 "second-cudnn", "warning", where,
-                f"the base brings cuDNN {base.facts.cudnn or ''} and {name} brings its own cuDNN {own}: two cuDNN in one image"
+                f"the base brings cuDNN {base.facts.cudnn or ''} and {name} brings its own cuDNN{f' {own}' if own else ''}: two cuDNN in one image"
                 + (f"; LD_LIBRARY_PATH puts {shadow[0]} first, so the base's shadows the bundled one" if shadow else ""),
                 f"use a base flavour without cuDNN{_base_tag(kb, base.facts.base_cuda, base.facts.os)}" + (" and drop LD_LIBRARY_PATH" if shadow else ""),
                 "https://github.com/pytorch/pytorch/issues/104591",
@@ -351,7 +351,8 @@ def search_path(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                     "stubs-on-path", "error", (context.file, run.line), "a stub libcuda is put where the loader looks: it answers instead of the driver",
                     "name stubs at link time only, or remove the link in the same RUN", STUBS,
                 )  # fmt: skip
-            if "ld.so.conf" in targets + text and re.search(r"/compat\b", text):
+            into_cache = "ld.so.conf" in targets + text or run.command.program == "ldconfig"
+            if into_cache and re.search(r"/compat/?(\s|$|['\"])", text):
                 yield _compat((context.file, run.line), view)
             if (
                 re.search(r"\bexport LD_LIBRARY_PATH=", text)
@@ -442,7 +443,7 @@ def build_time_gpu(context: DockerContext, kb: Knowledge) -> Iterator[LintFindin
 
 
 def _softened(run: Run, view: StageView) -> bool:
-    if run.command.conditional:
+    if run.command.conditional or not run.command.words:
         return True
     value = run.step.instruction.value
     return re.search(re.escape(run.command.words[0]) + r"[^\n;&|]*\|\|", value) is not None

@@ -183,7 +183,7 @@ KINDS = ["dockerfile", "compose", "conda", "requirements", "pyproject", "toml-lo
 WORDS = st.sampled_from(
     ["FROM", "nvidia/cuda:12.4.1-devel-ubuntu22.04", "RUN", "pip install", "torch==2.5.1", "torchvision", "+cu124", "\n", " ", "ENV",
      "LD_LIBRARY_PATH=", "-r", "x.txt", "&&", "if", "fi", "services:", "\n  ", "image:", "deploy:", "- ", "pytorch=2.1", "dependencies:",
-     "flash-attn", "numpy<2", "--index-url", "https://download.pytorch.org/whl/cu121", "${A:-b}", "\\\n", "<<EOF", "EOF", "[", "]", "="]
+     "flash-attn", "numpy<2", "--index-url", "https://download.pytorch.org/whl/cu121", "${A:-b}", "\\\n", "<<EOF", "EOF", "[", "]", "=", "A=1; ", "nvidia-smi", "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN A=1; pip install torch", "export B=2 &&"]
 )  # fmt: skip
 
 
