@@ -59,6 +59,8 @@ def _hits(entry: Entry, situation: Situation, lowered: str) -> Iterator[_Hit]:
     )
     if not matches or not entry.condition.holds(situation.flags, situation.text, lowered):
         return
+    if not entry.each:  # of several lines that match, the one that says most
+        matches.sort(key=lambda m: (-sum(1 for value in m.groupdict().values() if value), m.start()))
     seen: set[str | None] = set()
     for match in matches:
         key = match.groupdict().get(entry.each) if entry.each else None
