@@ -432,7 +432,8 @@ def pick(
     for build in alternatives:
         other = evaluate(wanted, build, situation, knowledge)
         found = verdict_of(other, situation, knowledge)
-        if RANK[found] < RANK[best_verdict] and found != "unknown":
+        # Without a card "unknown" is the best there can be; with one it is no answer to go on to.
+        if RANK[found] < RANK[best_verdict] and (found != "unknown" or not situation.cards):
             best, best_verdict = other, found
             if found == "fits" or RANK[verdict] >= RANK["unknown"]:
                 break
@@ -445,7 +446,7 @@ def pick(
         "warn",
         f"pip itself would take {describe(own)}, which "
         + ("does not run there" if verdict == "does-not-fit" else f"is '{verdict}' there")
-        + f"; {describe(best.build)} does: pin it",
+        + f"; {describe(best.build)} {'may' if best_verdict == 'unknown' else 'does'}: pin it",
         own.source,
         fix=f"{name}=={best.build.version}",
     )
