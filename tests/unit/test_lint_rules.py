@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -290,3 +291,16 @@ def test_an_index_with_the_version_decides_about_the_cuda() -> None:
     text = "--extra-index-url https://download.pytorch.org/whl/cu118\ntorch==2.5.1\ncupy-cuda11x==13.3.0\n"
     assert "two-cuda" not in rules(run(text, "requirements.txt"))
     assert "two-cuda" in rules(run(text.replace("cu118", "cu124"), "requirements.txt"))
+
+
+def test_every_rule_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    documented = set(re.findall(r"`([a-z0-9-]+)`", (root / "docs" / "lint.md").read_text(encoding="utf-8")))
+    used: set[str] = set()
+    for path in (root / "gpuimg" / "lint").glob("*.py"):
+        used.update(re.findall(r'finding\(\s*"([a-z0-9-]+)"', path.read_text(encoding="utf-8")))
+    for path in (root / "gpuimg" / "project" / "moving").glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        used.update(re.findall(r'(?:LintFinding|_found|self\.add)\(\s*"([a-z0-9-]+)"', source))
+    assert len(used) > 100
+    assert used - documented == set()
