@@ -22,7 +22,7 @@ COMPILED: dict[str, str] = {
     "exllamav2": "may", "auto-gptq": "may", "autoawq": "may", "pytorch3d": "may", "detectron2": "may", "natten": "must",
     "tinycudann": "must", "nvdiffrast": "may", "diff-gaussian-rasterization": "must", "simple-knn": "must", "torch-scatter": "may",
     "torch-sparse": "may", "torch-cluster": "may", "torch-spline-conv": "may", "mmcv-full": "may", "mmcv": "may", "pointnet2-ops": "must",
-    "minkowskiengine": "must", "spconv": "may", "grouped-gemm": "must", "sageattention": "must", "torchsparse": "must", "deformable-attention": "must",
+    "minkowskiengine": "must", "spconv": "may", "grouped-gemm": "must", "sageattention": "must", "megablocks": "must", "stanford-stk": "must", "torchsparse": "must", "deformable-attention": "must",
 }  # fmt: skip
 """Packages that pip compiles with nvcc: 'must' fails without it, 'may' quietly becomes a CPU build or has wheels elsewhere."""
 _CMAKE_CUDA = re.compile(
@@ -137,7 +137,7 @@ def compiler(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                         f"build in a devel stage and copy the result: {devel}" if devel else "build in a devel stage", FLAVOURS,
                     )  # fmt: skip
                 continue
-            base_cuda = view.base.facts.base_cuda
+            base_cuda = view.base.facts.base_cuda if has else _nvcc_version(view)
             own_framework = any(n == "torch" for n, _ in view.base.facts.frameworks) and packages.get("torch") is None
             torch_tool = what not in {"nvcc", "llama-cpp-python"} and not what.endswith("with CUDA")
             if (
@@ -152,7 +152,7 @@ def compiler(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                 known = what in COMPILED or sure
                 yield finding(
                     "nvcc-major", "error" if known else "warning", where,
-                    f"{what}: nvcc of the base is CUDA {base_cuda} (base_cuda), and {subject} is built for CUDA {cuda} (wheel_cuda): "
+                    f"{what}: nvcc here is CUDA {base_cuda}{' (base_cuda)' if has else ''}, and {subject} is built for CUDA {cuda} (wheel_cuda): "
                     "torch refuses to compile extensions with another major",
                     f"use a base of CUDA {cuda}{_tag(kb, cuda, view)}, or the torch build +cu{base_cuda.replace('.', '')} where there is one", CPP_EXTENSION,
                 )  # fmt: skip
@@ -197,6 +197,28 @@ def _nvcc_installed(view: StageView) -> bool:
         ):
             return True
     return any(re.search(r"cuda_[\d.]+.*\.run|cuda-toolkit|cuda-nvcc", r.command.text) for r in view.runs)
+
+
+_DISTRIBUTION_NVCC = {
+    "ubuntu20.04": "10.1",
+    "ubuntu22.04": "11.5",
+    "ubuntu24.04": "12.0",
+    "debian11": "11.2",
+    "debian12": "11.8",
+}
+"""nvcc of the package nvidia-cuda-toolkit (packages.ubuntu.com, packages.debian.org)."""
+
+
+def _nvcc_version(view: StageView) -> str | None:
+    """CUDA of an nvcc that was installed: cuda-nvcc-12-4, cuda-toolkit-11-8, the distribution's nvidia-cuda-toolkit."""
+    for _, made in view.installs:
+        for text in made.texts:
+            found = re.match(r"^cuda-(?:nvcc|toolkit|compiler|minimal-build)?-?(\d+)-(\d+)", text)
+            if found:
+                return f"{found[1]}.{found[2]}"
+            if text.startswith("nvidia-cuda-toolkit") and view.base.os is not None:
+                return _DISTRIBUTION_NVCC.get(view.base.os.id)
+    return view.base.facts.base_cuda
 
 
 def _devel(view: StageView, kb: Knowledge) -> str | None:

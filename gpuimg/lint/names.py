@@ -79,6 +79,33 @@ def names(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
         yield from _removed(packages, item.req.name, kb)
 
 
+def faiss(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """PyPI's faiss-gpu ends with 1.7.2, for Python 3.6 to 3.10 and CUDA 11; later ones are conda's."""
+    item = packages.get("faiss-gpu")
+    if (
+        item is None
+        or item.req.marker
+        or item.req.url
+        or (packages.kind == "conda" and item.req.name in packages.names_elsewhere)
+    ):
+        return
+    version = exact_version(item.req)
+    late = version is not None and not allows("<=1.7.2", version)
+    new_python = packages.python is not None and int(packages.python.split(".")[1]) > 10
+    if item.indexes and late:
+        return
+    if late or new_python:
+        why = (
+            f"ends with 1.7.2, and {version} is asked for"
+            if late
+            else f"has wheels for Python 3.6 to 3.10, and this is {packages.python}"
+        )
+        yield finding(
+            "removed-package", "error", item.req, f"PyPI's faiss-gpu {why}: no matching distribution",
+            "faiss-gpu-cu12, faiss-cpu, or faiss-gpu from conda", f"{PYPI}faiss-gpu/#files",
+        )  # fmt: skip
+
+
 def _removed(packages: PackageSet, name: str, kb: Knowledge) -> Iterator[LintFinding]:
     """Rows of the table of withdrawn names and releases."""
     item = packages.get(name)

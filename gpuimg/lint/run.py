@@ -41,6 +41,7 @@ DockerRule = Callable[[DockerContext, Knowledge], Iterable[LintFinding]]
 
 PACKAGE_RULES: tuple[PackageRule, ...] = (
     names.names,
+    names.faiss,
     pins.duplicates,
     pins.unknown_versions,
     pins.pairs,
