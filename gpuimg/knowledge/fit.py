@@ -32,7 +32,14 @@ from gpuimg.knowledge.judging import (
     judge_server,
 )
 from gpuimg.knowledge.requirement import parse_requirement, text_of
-from gpuimg.knowledge.rules.companions import Asked, judge_pins, judge_shared_libraries, pins
+from gpuimg.knowledge.rules.companions import (
+    Asked,
+    judge_loaded_libraries,
+    judge_pins,
+    judge_shared_libraries,
+    loads_torchs,
+    pins,
+)
 from gpuimg.knowledge.rules.driver import judge_agreement, judge_card_driver, newest_cuda
 from gpuimg.knowledge.rules.engines import ENGINES, judge_mig, judge_together
 from gpuimg.knowledge.rules.outcome import RANK, Outcome, combine, outcome
@@ -142,6 +149,7 @@ def judge(situation: Situation, knowledge: Knowledge) -> Judged:
     asked = [_asked_of(e) for e in evaluations]
     shared.extend(o for o in judge_pins(asked))
     shared.extend(judge_shared_libraries(asked))
+    shared.extend(judge_loaded_libraries(asked))
     gpu_wanted = any(is_gpu(e.build) for e in evaluations) or (situation.base is not None and situation.base.base_cuda)
     per_gpu: list[tuple[Card, FitVerdict]] = []
     card_outcomes: list[Outcome] = []
@@ -231,8 +239,17 @@ def _with_capability(
             and evaluation.build.framework not in {"torch", "tensorflow", "jax"}
         ):
             continue
-        made.extend(judge_card(evaluation.build, card, capability, situation, knowledge))
+        found = judge_card(evaluation.build, card, capability, situation, knowledge)
+        made.extend(_compile_only(o) if beside_torch and evaluation.build.framework == "triton" else o for o in found)
     return tuple(made)
+
+
+def _compile_only(one: Outcome) -> Outcome:
+    """Beside torch, Triton is only there for torch.compile: where it does not run, eager mode still does."""
+    if one.finding.verdict != "no":
+        return one
+    text = f"{one.finding.evidence}; torch runs, torch.compile does not"
+    return replace(one, finding=replace(one.finding, verdict="warn", evidence=text))
 
 
 def _any_card(situation: Situation, evaluations: Sequence[Evaluation], knowledge: Knowledge) -> list[Outcome]:
@@ -298,6 +315,7 @@ def select(situation: Situation, knowledge: Knowledge) -> tuple[list[Evaluation]
     for one in ordered:
         one = _narrowed(one, chosen, knowledge)
         choice = _compatible(one, choose(one, situation, knowledge), chosen, knowledge)
+        choice = replace(choice, builds=tuple(loads_torchs(b, chosen.get("torch")) for b in choice.builds))
         if one.origin == "command line":
             choice = _same_label(one, choice, chosen.get("torch"), knowledge)
         picked, said = pick(one, choice, situation, knowledge)
@@ -307,7 +325,8 @@ def select(situation: Situation, knowledge: Knowledge) -> tuple[list[Evaluation]
             chosen[one.name] = picked.build
     if "torch" not in chosen:
         evaluations.extend(_implied(chosen, evaluations, situation, knowledge))
-    return evaluations, shared
+    torch = next((e.build for e in evaluations if e.build.framework == "torch"), None)
+    return [replace(e, build=loads_torchs(e.build, torch)) for e in evaluations], shared
 
 
 def _narrowed(one: Wanted, chosen: dict[str, Build], knowledge: Knowledge) -> Wanted:

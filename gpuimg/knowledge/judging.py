@@ -277,7 +277,7 @@ def _code(
     follows = build.framework == "jax" and build.bundles_cuda
     if sm is None and build.framework.startswith(BUILT_FOR_ALL):
         known = toolkit_knows(capability, cuda, knowledge) if cuda else None
-        if known:
+        if known and parts(capability) >= (5, 0):
             return outcome(
                 "sm",
                 "warn",

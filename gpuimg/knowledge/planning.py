@@ -250,14 +250,14 @@ def _judged(
 
 def _companions(situation: object, build: Build, knowledge: Knowledge) -> list[Outcome]:
     from gpuimg.knowledge.fit import _asked_of, select
-    from gpuimg.knowledge.rules.companions import judge_pins, judge_shared_libraries
+    from gpuimg.knowledge.rules.companions import judge_loaded_libraries, judge_pins, judge_shared_libraries
     from gpuimg.knowledge.situation import Situation
 
     assert isinstance(situation, Situation)
     evaluations, _ = select(situation, knowledge)
     asked = [_asked_of(e) for e in evaluations]
     general = [o for e in evaluations if e.build.framework != build.framework for o in e.general]
-    return [*judge_pins(asked), *judge_shared_libraries(asked), *general]
+    return [*judge_pins(asked), *judge_shared_libraries(asked), *judge_loaded_libraries(asked), *general]
 
 
 def _cudnn(cell: Cell, build: Build) -> list[Outcome]:

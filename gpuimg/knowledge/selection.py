@@ -241,4 +241,10 @@ def cuda_of(build: Build) -> str | None:
     """wheel_cuda, or the CUDA its label names; for the toolkit's own packages their version."""
     if build.framework in {"cuda-toolkit", "nvidia-cuda-runtime"}:
         return minor(build.version)
-    return build.wheel_cuda or label_cuda(build.local)
+    return build.wheel_cuda or label_cuda(build.local) or _named_cuda(build.framework)
+
+
+def _named_cuda(name: str) -> str | None:
+    """cupy-cuda12x → '12', cupy-cuda112 → '11.2', nvidia-cudnn-cu12 → '12'."""
+    found = re.search(r"-cu(?:da)?(\d{2})(\d?)x?$", name)
+    return (f"{found[1]}.{found[2]}" if found[2] else found[1]) if found else None

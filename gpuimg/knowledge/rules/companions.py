@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from packaging.requirements import InvalidRequirement
@@ -229,3 +229,50 @@ def _majors(first: Asked, second: Asked) -> list[Outcome]:
 def _links_torch(first: Asked, second: Asked) -> bool:
     linked = {"torchvision", "torchaudio", "vllm", "xformers", "flash-attn", "sgl-kernel", "torchtext"}
     return bool({first.name, second.name} & linked)
+
+
+ONE_LIBRARY_PER_CUDA: Mapping[str, SpecifierSet] = {"bitsandbytes": SpecifierSet("<0.50")}
+"""Packages that hold one library for each CUDA minor and load the one of torch's wheel_cuda; from 0.50 bitsandbytes takes
+one of the same major. https://github.com/bitsandbytes-foundation/bitsandbytes/blob/0.45.0/bitsandbytes/cextension.py"""
+
+
+def loads_torchs(build: Build, torch: Build | None) -> Build:
+    """Such a package as it runs beside that torch: its wheel_cuda is torch's, or the newest of the major where that does."""
+    versions = ONE_LIBRARY_PER_CUDA.get(build.framework)
+    if versions is None or torch is None or torch.wheel_cuda is None:
+        return build
+    if torch.wheel_cuda in build.cuda_builds:
+        return replace(build, wheel_cuda=torch.wheel_cuda)
+    same = [c for c in build.cuda_builds if major(c) == major(torch.wheel_cuda)]
+    if not same or versions.contains(_public(build.version), prereleases=True):
+        return build
+    return replace(build, wheel_cuda=same[-1])
+
+
+def judge_loaded_libraries(asked: Sequence[Asked]) -> list[Outcome]:
+    """A package that loads a library by torch's wheel_cuda must have that library."""
+    by_name = {a.name: a.build for a in asked}
+    torch = by_name.get("torch")
+    if torch is None or torch.wheel_cuda is None or "." not in torch.wheel_cuda or torch.device != "cuda":
+        return []
+    made: list[Outcome] = []
+    for name, versions in ONE_LIBRARY_PER_CUDA.items():
+        build = by_name.get(name)
+        if build is None or not build.cuda_builds or not versions.contains(_public(build.version), prereleases=True):
+            continue
+        text = f"{name} {build.version} has libraries for CUDA {', '.join(build.cuda_builds)}"
+        if torch.wheel_cuda in build.cuda_builds:
+            made.append(
+                outcome("companions", "yes", f"{text}: torch's {torch.wheel_cuda} (wheel_cuda) is there", build.source)
+            )
+            continue
+        made.append(
+            outcome(
+                "companions",
+                "no",
+                f"{text}, none for torch's {torch.wheel_cuda} (wheel_cuda): it does not load, or falls back to the CPU",
+                build.source,
+                fix=f"a newer {name}, or a torch built for CUDA {build.cuda_builds[-1]}",
+            )
+        )
+    return made
