@@ -232,6 +232,7 @@ def _with_capability(
         )
         made.extend(judge_base_for_card(situation.base, card, capability, situation, knowledge, bundled=bundled))
     has_gpu = any(is_gpu(e.build) and e.build.framework not in {"numpy"} for e in gpu_builds)
+    beside_torch = any(e.build.framework == "torch" for e in gpu_builds)
     for evaluation in gpu_builds:
         if (
             evaluation.build.device == "cpu"
