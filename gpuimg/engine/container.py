@@ -43,6 +43,7 @@ _CACHES = {
     "TRITON_CACHE_DIR": "/tmp/.cache/triton",
     "TORCHINDUCTOR_CACHE_DIR": "/tmp/.cache/inductor",
     "CUDA_CACHE_PATH": "/tmp/.cache/nv",
+    "CUPY_CACHE_DIR": "/tmp/.cache/cupy",
     "NUMBA_CACHE_DIR": "/tmp/.cache/numba",
     "MPLCONFIGDIR": "/tmp/.cache/matplotlib",
 }
@@ -466,6 +467,9 @@ def _create_options(
         "log_config": LogConfig(type="none"),  # endless output must not fill the engine's disk
         **gpu,
     }
+    if network == "none":
+        # without a network Docker writes no line for the container's own name, and gloo looks its own name up
+        options["hostname"] = "localhost"
     if limits.memory is not None:
         options["mem_limit"] = limits.memory
         options["memswap_limit"] = limits.memory
