@@ -22,9 +22,10 @@ MARKS = {"no": ("✗", "red"), "unknown": ("?", "yellow"), "warn": ("!", "yellow
 def show(answer: Answer) -> None:
     """Verdict line, findings, what is missing, what runs instead."""
     text, style = WORDS[answer.verdict]
-    what = ", ".join(f"{name} {version}" for name, version in answer.requirement.items()) or answer.chosen.get(
-        "base", ""
-    )
+    asked = [f"{name} {version}" for name, version in answer.requirement.items()]
+    if len(asked) > 5:
+        asked = [*asked[:4], f"{len(asked) - 4} more"]
+    what = ", ".join(asked) or answer.chosen.get("base", "")
     where = ", ".join(_gpu(g) for g in answer.host["gpus"])
     driver = answer.host.get("driver") or (
         answer.host.get("driver_cuda") and f"driver_cuda {answer.host['driver_cuda']}"

@@ -221,7 +221,11 @@ def judge_card(
     native = is_native(cuda, situation.driver, knowledge) if cuda else None
     if build.framework not in NO_GPU_CODE:
         made.append(_code(build, capability, cuda, native, knowledge, subject, gpu))
-    elif build.framework.startswith("nvidia-") and cuda and toolkit_knows(capability, cuda, knowledge) is False:
+    elif (
+        build.framework.startswith(("nvidia-cublas", "nvidia-cudnn", "cuda-toolkit"))
+        and cuda
+        and toolkit_knows(capability, cuda, knowledge) is False
+    ):
         made.append(
             outcome(
                 "sm", "no", f"{subject}: CUDA {cuda} has no code for compute capability {capability}", GUIDE, gpu=gpu

@@ -204,10 +204,22 @@ def _search(hunt: _Hunt, own: Build, refused: Sequence[Outcome], *, based: bool)
         yield from _ngc_of(hunt)
         return
     yield hunt.entry(*hit, "the newest version that runs there")
+    yield from _nearest(hunt, own, hit[0])
     yield from _modest(hunt, hit[0])
     if any(o.finding.rule in {"driver", "gpu-driver", "base-driver"} for o in refused):
         yield from _better_driver(hunt, own)
         yield from _forward(hunt, own)
+
+
+def _nearest(hunt: _Hunt, own: Build, newest: Build) -> Iterator[Entry]:
+    """The version next to the one asked for: what a pinned project moves to with the least change."""
+    asked = version_key(own.version)
+    later = [b for b in hunt.builds if asked < version_key(b.version) < version_key(newest.version)]
+    # ``builds`` goes from the newest version down; within a version its order is kept.
+    versions = list(dict.fromkeys(b.version for b in later))[::-1]
+    hit = hunt.first([b for v in versions for b in later if b.version == v])
+    if hit is not None:
+        yield hunt.entry(*hit, "the next version after the one asked for that runs there")
 
 
 def _alike(build: Build, own: Build) -> bool:
