@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpuimg.knowledge import Knowledge
 from gpuimg.lint.docker_context import DockerContext, Run, StageView
+from gpuimg.lint.docker_system import unseen
 from gpuimg.lint.facts import finding
 from gpuimg.nouns import LintFinding
 from gpuimg.project.installs import Install
@@ -58,6 +59,8 @@ def _allowed_outside(view: StageView, run: Run, made: Install) -> bool:
     if "PIP_CONFIG_FILE" in variables or "PIP_TARGET" in variables or "CONDA_DEFAULT_ENV" in variables:
         return True
     if made.manager == "uv" and not (made.flags & {"--system"} or variables.get("UV_SYSTEM_PYTHON")):
+        return True
+    if any("pip.conf" in s.instruction.value for s in view.stage.steps if s.instruction.keyword in {"COPY", "ADD"}):
         return True
     before = [r for r in view.runs if _before(r, run)]
     text = "\n".join(r.command.text for r in before)
@@ -157,6 +160,8 @@ def _brings_python(view: StageView) -> bool:
     path = view.env.get("PATH", "")
     first = path.split(":")[0]
     if first and "$" not in first and re.search(r"conda|venv|pyenv|/opt/", first):
+        return True
+    if any(unseen(r) for r in view.runs):
         return True
     return any(
         _CURL_PYTHON.search(r.command.text) or r.command.program in {"conda", "mamba", "pyenv"} for r in view.runs

@@ -125,6 +125,8 @@ def apt_usage(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
             where = (context.file, run.line)
             if command.program in {"apt-get", "apt", "aptitude"} and "update" in command.words[1:]:
                 updated = True
+            if command.program == "add-apt-repository" or unseen(run):
+                updated = True  # these update the lists themselves, or may
             if re.search(r"rm\b.*/var/lib/apt/lists", command.text):
                 updated = False
             if made is None or made.manager != "apt":
@@ -140,6 +142,18 @@ def apt_usage(context: DockerContext, kb: Knowledge) -> Iterator[LintFinding]:
                 continue
             yield from _prompts(view, run, made, where)
             yield from _names(view, made, where, kb)
+
+
+def unseen(run: Run) -> bool:
+    """Does the command run a script, or install what a file lists, so that nobody can say what it did?"""
+    text, program = run.command.text, run.command.program
+    if program.endswith((".sh", ".bash")) or (run.command.words and run.command.words[0].startswith("./")):
+        return True
+    if program in {"bash", "sh", "make", "ansible-playbook", "pyinfra", "nix-shell"} and not re.match(
+        r"^(bash|sh)\s+-\w*c\b", text
+    ):
+        return True
+    return (program == "xargs" and "apt" in text) or (program in {"apt-get", "apt"} and "$(" in text)
 
 
 _PULLS = {

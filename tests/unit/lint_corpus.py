@@ -662,3 +662,30 @@ services:
     image: ollama/ollama:0.3.12
 """),
 )
+
+SOUND += (
+    _sound("pip-from-a-script", DOCKERFILE, "https://docs.docker.com/build/building/best-practices/", """
+FROM nvidia/cuda:12.4.1-base-ubuntu22.04
+COPY scripts /scripts
+RUN bash /scripts/install_python.sh
+RUN pip install torch==2.5.1
+"""),
+    _sound("packages-from-a-list", DOCKERFILE, "https://docs.docker.com/build/building/best-practices/", """
+FROM nvidia/cuda:12.4.1-base-ubuntu22.04
+COPY packages.txt .
+RUN apt-get update && xargs apt-get install -y < packages.txt && rm -rf /var/lib/apt/lists/*
+RUN pip3 install torch==2.5.1
+"""),
+    _sound("add-apt-repository-updates", DOCKERFILE, "https://launchpad.net/~deadsnakes/+archive/ubuntu/ppa", """
+FROM nvidia/cuda:12.4.1-base-ubuntu22.04
+ARG DEBIAN_FRONTEND=noninteractive
+RUN apt-get update && apt-get install -y software-properties-common curl && rm -rf /var/lib/apt/lists/*
+RUN add-apt-repository -y ppa:deadsnakes/ppa && apt-get install -y python3.12-venv
+RUN python3.12 -m venv /v && /v/bin/pip install torch==2.5.1
+"""),
+    _sound("nodesource", DOCKERFILE, "https://github.com/nodesource/distributions", """
+FROM nvidia/cuda:12.4.1-base-ubuntu22.04
+RUN apt-get update && apt-get install -y curl && rm -rf /var/lib/apt/lists/*
+RUN curl -fsSL https://deb.nodesource.com/setup_20.x | bash - && apt-get install -y nodejs
+"""),
+)  # fmt: skip
