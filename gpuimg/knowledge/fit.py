@@ -164,7 +164,13 @@ def judge(situation: Situation, knowledge: Knowledge) -> Judged:
     everything = [*shared, *general, *card_outcomes]
     if not evaluations and situation.base is None and not shared:
         everything.append(
-            outcome("requirement", "unknown", "nothing that is asked for is in the data", "", missing=("requirement",))
+            outcome(
+                "requirement",
+                "unknown",
+                "nothing that is asked for is in the data",
+                f"knowledge base of {knowledge.date}",
+                missing=("requirement",),
+            )
         )
     if gpu_wanted and not everything:
         names = ", ".join(describe(e.build) for e in evaluations)

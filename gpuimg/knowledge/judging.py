@@ -104,6 +104,8 @@ def judge_general(wanted: Wanted, build: Build, situation: Situation, knowledge:
             if found is not None:
                 made.append(found)
         elsewhere = build.index not in {"pypi", "none"} and not build.default
+        if build.index == "github" and not wanted.requirement.local:
+            elsewhere = False  # its setup fetches the released wheel itself
         if wanted.origin == "file" and elsewhere and not wanted.requirement.url:
             made.append(judge_index(build, situation.index_urls, subject=subject, file=wanted.requirement.file))
         made.extend(_odd(build, subject))

@@ -191,3 +191,26 @@ def test_text_for_people_begins_with_the_verdict(capsys: pytest.CaptureFixture[s
         code = command.main(["torch==2.6.0", "--gpu", "RTX 5090", "--driver", "570.124.06"], standalone_mode=False)
         assert code == 1
         assert capsys.readouterr().out.startswith("✗ does not fit")
+
+
+def test_files_as_projects_have_them(tmp_path: Path) -> None:
+    """What a file says, and the verdict on an A100 under driver 550.54.14 with Python 3.10."""
+    wanted = {
+        "torch==2.5.1\nflash-attn==2.7.4.post1\n": "fits",
+        "torch==2.6.0\ntorchvision==0.21.0\ntriton==3.2.0\nnumpy==2.1.3\nnvidia-cudnn-cu12==9.1.0.70\n": "fits",
+        "pytorch==2.0.1\n": "does-not-fit",
+        "paddlepaddle-gpu==3.0.0\n": "does-not-fit",
+        "-i https://www.paddlepaddle.org.cn/packages/stable/cu118/\npaddlepaddle-gpu==3.0.0\n": "fits",
+        "--index-url https://download.pytorch.org/whl/cpu\ntorch==2.3.1\n": "does-not-fit",
+        "--index-url https://download.pytorch.org/whl/cu118\ntorch\n": "fits",
+        "--extra-index-url https://download.pytorch.org/whl/cu118\ntorch\n": "does-not-fit",
+        "torch==2.3.1 ; sys_platform == 'linux'\ntorch==2.9.0 ; sys_platform == 'win32'\n": "fits",
+        "transformers==4.48.0\ntorch==2.3.1\n": "fits",
+    }
+    for number, (text, verdict) in enumerate(wanted.items()):
+        file = tmp_path / f"r{number}.txt"
+        file.write_text(text)
+        arguments = ["-r", str(file), "--gpu", "A100", "--driver", "550.54.14", "--python", "3.10", "--json"]
+        result = CliRunner().invoke(fit_command, arguments, standalone_mode=False)
+        document = json.loads(result.stdout)
+        assert document["verdict"] == verdict, (text, document["findings"])
