@@ -129,6 +129,8 @@ def _removed(packages: PackageSet, name: str, kb: Knowledge) -> Iterator[LintFin
             )
             continue
         version = exact_version(one)
+        if "CUDA wheels" in row.why and (not any(e.startswith("cuda") for e in one.extras) or item.indexes):
+            continue  # the plain package installs, for the CPU
         if "extra" in row.why:
             named = re.search(r"(cuda\d+|cuda|and-cuda) extra", row.why)
             if (

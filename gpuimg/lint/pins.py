@@ -119,6 +119,8 @@ def _exact(
         other = by_name.get(name)
         if other is None or name == item.req.name or not len(wanted):
             continue
+        if any(b.index == "pypi" and name not in pins(b) for b in kb.builds(item.req.name, build.version)):
+            continue  # another wheel of the very release does without the pin: it is documentation's, not the metadata's
         if name == "numpy" and item.req.name in NUMPY_1:
             continue  # an ABI that pip does not know of: numpy_abi() says it
         if _meet(wanted, other, kb):

@@ -304,3 +304,43 @@ def test_every_rule_is_documented() -> None:
         used.update(re.findall(r'(?:LintFinding|_found|self\.add)\(\s*"([a-z0-9-]+)"', source))
     assert len(used) > 100
     assert used - documented == set()
+
+
+PAIRS = [
+    ("2.9.0", "0.24.0", "2.9.0"), ("2.8.0", "0.23.0", "2.8.0"), ("2.7.1", "0.22.1", "2.7.1"), ("2.6.0", "0.21.0", "2.6.0"),
+    ("2.5.1", "0.20.1", "2.5.1"), ("2.4.1", "0.19.1", "2.4.1"), ("2.3.1", "0.18.1", "2.3.1"), ("2.2.2", "0.17.2", "2.2.2"),
+    ("2.1.2", "0.16.2", "2.1.2"), ("2.0.1", "0.15.2", "2.0.2"), ("1.13.1", "0.14.1", "0.13.1"), ("1.12.1", "0.13.1", "0.12.1"),
+    ("1.11.0", "0.12.0", "0.11.0"), ("1.10.2", "0.11.3", "0.10.2"), ("1.9.1", "0.10.1", "0.9.1"), ("1.8.1", "0.9.1", "0.8.1"),
+]  # fmt: skip
+"""torch, torchvision and torchaudio of one release (https://pytorch.org/get-started/previous-versions/)."""
+
+
+@pytest.mark.parametrize(("torch", "vision", "audio"), PAIRS)
+def test_the_releases_of_pytorch_are_sound_in_every_build(torch: str, vision: str, audio: str) -> None:
+    plain = f"torch=={torch}\ntorchvision=={vision}\ntorchaudio=={audio}\nnumpy<2\n"
+    assert rules(run(plain, "requirements.txt"), "error") == set()
+    labels = {b.local for b in load().builds("torch", torch, machine="x86_64") if b.local and b.local.startswith("cu")}
+    assert labels
+    for label in labels:
+        index = f"https://download.pytorch.org/whl/{label}"
+        pinned = f"--extra-index-url {index}\ntorch=={torch}+{label}\ntorchvision=={vision}+{label}\ntorchaudio=={audio}+{label}\nnumpy<2\n"
+        assert rules(run(pinned, "requirements.txt"), "error") == set()
+        only = f"--index-url {index}\ntorch=={torch}\ntorchvision=={vision}\ntorchaudio=={audio}\n"
+        assert rules(run(only, "requirements.txt"), "error") == set()
+
+
+@pytest.mark.parametrize(("torch", "vision"), [(PAIRS[i][0], PAIRS[i + 1][1]) for i in range(len(PAIRS) - 1)])
+def test_the_vision_of_another_release_is_an_error(torch: str, vision: str) -> None:
+    assert "pair" in rules(run(f"torch=={torch}\ntorchvision=={vision}\nnumpy<2\n", "requirements.txt"), "error")
+
+
+@pytest.mark.parametrize("framework", ["vllm", "sglang"])
+def test_an_engine_beside_the_torch_it_pins_is_sound(framework: str) -> None:
+    base = load()
+    for version in base.versions(framework)[-30:]:
+        build = next((b for b in base.builds(framework, version) if b.machine == "x86_64"), None)
+        pinned = [
+            r for r in (build.requires if build else ()) if r.startswith(("torch==", "torchvision==", "torchaudio=="))
+        ]
+        text = "\n".join([f"{framework}=={version}", *pinned]) + "\n"
+        assert rules(run(text, "requirements.txt"), "error") == set(), text
