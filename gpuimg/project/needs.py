@@ -114,7 +114,7 @@ class _Collected:
                 self.python = made.python
             return
         if made.manager in {"pip", "uv"}:
-            self.requirements.extend(made.requirements)
+            self._replace(made)
             if made.python and self.python is None:
                 self.python = made.python
             for name in made.files:
@@ -132,6 +132,17 @@ class _Collected:
                         self.constraints.setdefault(constraint.name, constraint)
         elif made.manager in {"poetry", "pipenv"}:
             self.requirements.extend(made.requirements)
+
+    def _replace(self, made: Install) -> None:
+        """A later command's pin replaces an earlier one of the same package; of if and else the first branch counts."""
+        names = {r.name for r in self.requirements}
+        for one in made.requirements:
+            if one.name not in names:
+                self.requirements.append(one)
+            elif (one.specifier or one.url) and not made.conditional:
+                mine = {id(r) for r in made.requirements}
+                self.requirements = [r for r in self.requirements if r.name != one.name or id(r) in mine]
+                self.requirements.append(one)
 
     def needs(self) -> ProjectNeeds:
         bound = []

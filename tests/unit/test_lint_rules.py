@@ -16,6 +16,7 @@ from gpuimg.cli.lint import command
 from gpuimg.errors import BadInput, CannotTell
 from gpuimg.knowledge import load
 from gpuimg.lint import Options, lint_text
+from gpuimg.lint.docker_base import image_tag
 from gpuimg.nouns import LintFinding
 
 TODAY = datetime.date(2026, 12, 1)
@@ -344,3 +345,14 @@ def test_an_engine_beside_the_torch_it_pins_is_sound(framework: str) -> None:
         ]
         text = "\n".join([f"{framework}=={version}", *pinned]) + "\n"
         assert rules(run(text, "requirements.txt"), "error") == set(), text
+
+
+def test_every_live_tag_is_sound_and_every_deleted_one_an_error() -> None:
+    base = load()
+    where = ("Dockerfile", 1)
+    for tag in base.base_tags[::7]:
+        found = list(image_tag(f"nvidia/cuda:{tag.tag}", where, base))
+        assert any(f.severity == "error" for f in found) == tag.deleted, tag.tag
+    for image in base.images[::5]:
+        found = list(image_tag(f"{image.repository}:{image.tag}", where, base))
+        assert not any(f.severity == "error" for f in found), image.tag

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuimg.errors import BadInput
+from gpuimg.project import read_needs
 from gpuimg.project.dockerfile import parse_dockerfile
 from gpuimg.project.installs import installs
 from gpuimg.project.needs import stage_installs
@@ -130,3 +133,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         else:
             for stage in made.stages:
                 stage_installs(made, stage)
+
+
+def test_later_pins_replace_earlier_ones_and_branches_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(
+        "FROM python:3.11\nRUN pip install torch==2.4.0 numpy\nRUN pip install torch==2.5.1\n"
+        'RUN if [ -n "$X" ]; then pip install vllm==0.6.3; else pip install vllm==0.6.4; fi\nRUN pip install numpy\n',
+        encoding="utf-8",
+    )
+    found = [(r.name, r.specifier) for r in read_needs([], path).requirements]
+    assert found == [("numpy", ""), ("torch", "==2.5.1"), ("vllm", "==0.6.3")]
