@@ -314,7 +314,7 @@ def _covers(sm: str, cc: str) -> bool:
 
 def toolkit_mismatch(values: Values, situation: Situation) -> Values:
     """nvcc of one CUDA, torch of another."""
-    return {"tag": values["built"].replace(".", "")}
+    return {"tag": values["built"].replace(".", "")} if "built" in values else {}
 
 
 def jax_library(values: Values, situation: Situation) -> Values:
