@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpuimg.errors import BadInput
 from gpuimg.knowledge import Knowledge
@@ -13,6 +14,8 @@ from gpuimg.lint.docker_base import image_tag
 from gpuimg.lint.docker_env import variable
 from gpuimg.lint.facts import finding
 from gpuimg.nouns import LintFinding
+from gpuimg.project.dockerfile import parse_dockerfile
+from gpuimg.project.text import read_text
 from gpuimg.project.yamltext import Node, elements, get, is_mapping, is_sequence, items, line_of, parse_yaml, scalar
 
 GPU_DOCS = "https://docs.docker.com/compose/how-tos/gpu-support/"
@@ -41,8 +44,8 @@ class Service:
     """Some form of GPU access is asked for."""
 
 
-def compose(text: str, file: str, kb: Knowledge) -> Iterator[LintFinding]:
-    """All rules of a compose file. Raises BadInput when it is no YAML mapping."""
+def compose(text: str, file: str, kb: Knowledge, folder: Path | None = None) -> Iterator[LintFinding]:
+    """All rules of a compose file; Dockerfiles it builds are looked for in ``folder``. Raises BadInput for no mapping."""
     root = parse_yaml(text, file)
     if root is None or not is_mapping(root):
         raise BadInput.at(file, 1, "is no compose file: expected 'services:'")
@@ -54,7 +57,7 @@ def compose(text: str, file: str, kb: Knowledge) -> Iterator[LintFinding]:
         if not is_mapping(node):
             continue
         service = _service(name, node, line_of(key))
-        yield from _service_rules(service, file, version, kb)
+        yield from _service_rules(service, file, version, kb, folder)
 
 
 def _service(name: str, node: Node, line: int) -> Service:
@@ -82,7 +85,9 @@ def _cdi(node: Node) -> bool:
     return any("nvidia.com/gpu" in (scalar(d) or "") for d in elements(get(node, "devices")))
 
 
-def _service_rules(service: Service, file: str, version: str | None, kb: Knowledge) -> Iterator[LintFinding]:
+def _service_rules(
+    service: Service, file: str, version: str | None, kb: Knowledge, folder: Path | None
+) -> Iterator[LintFinding]:
     where = (file, service.line)
     if service.image and "$" not in service.image:
         image_node = get(service.node, "image")
@@ -96,10 +101,34 @@ def _service_rules(service: Service, file: str, version: str | None, kb: Knowled
             f"service {service.name} asks for no GPU ({wanted}): the container starts without one, unless nvidia is the engine's default runtime",
             "deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}", GPU_DOCS,
         )  # fmt: skip
+    built = _built_on(service, folder) if wanted is None and not service.asks else None
+    if built is not None and base_of(kb, built).gpu:
+        yield finding(
+            "compose-no-gpu", "warning", where,
+            f"service {service.name} builds on {built} and asks for no GPU: the container starts without one",
+            "deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}", GPU_DOCS,
+        )  # fmt: skip
     yield from _device_requests(service, file)
     yield from _misplaced(service, file)
     yield from _runtime(service, file, version, kb)
     yield from _shared_memory(service, file)
+
+
+def _built_on(service: Service, folder: Path | None) -> str | None:
+    """The base of the Dockerfile a service builds, when it lies beside the compose file and can be read."""
+    build = get(service.node, "build")
+    if build is None or folder is None:
+        return None
+    context = scalar(build) or scalar(get(build, "context")) or "."
+    name = scalar(get(build, "dockerfile")) or "Dockerfile"
+    path = folder / context / name
+    try:
+        made = parse_dockerfile(read_text(path), str(path))
+    except (BadInput, ValueError):
+        return None
+    target = scalar(get(build, "target"))
+    stage = (made.stage_named(target) if target else None) or made.final
+    return made.root(stage).base
 
 
 def _wants_gpu(service: Service, kb: Knowledge) -> str | None:

@@ -137,7 +137,7 @@ def _findings(
     if kind == "dockerfile":
         yield from _dockerfile(text, file, kb, options, folder, today)
     elif kind == "compose":
-        yield from compose(text, file, kb)
+        yield from compose(text, file, kb, folder)
     elif kind == "matrix":
         yield from _matrix(text, file, kb)
     elif kind == "unknown":

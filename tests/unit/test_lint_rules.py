@@ -356,3 +356,14 @@ def test_every_live_tag_is_sound_and_every_deleted_one_an_error() -> None:
     for image in base.images[::5]:
         found = list(image_tag(f"{image.repository}:{image.tag}", where, base))
         assert not any(f.severity == "error" for f in found), image.tag
+
+
+def test_compose_reads_the_dockerfile_it_builds(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:12.4.1-base-ubuntu22.04\n", encoding="utf-8")
+    text = "services:\n  a:\n    build: .\n"
+    found = lint_text(text, "compose.yaml", load(), Options(), folder=tmp_path, today=TODAY)
+    assert one(found, "compose-no-gpu").severity == "warning"
+    assert (
+        rules(lint_text(text + "    gpus: all\n", "compose.yaml", load(), Options(), folder=tmp_path, today=TODAY))
+        == set()
+    )
