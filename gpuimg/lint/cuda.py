@@ -278,20 +278,26 @@ def cuda_majors(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
     for item in packages.items:
         name = item.req.name
         found = re.fullmatch(
-            r"(?:cupy-cuda|nvidia-[a-z-]+-cu|tensorrt-cu|faiss-gpu-cu|cudf-cu|cuml-cu|onnxruntime-cu)(\d\d)\d?x?", name
+            r"(?:cupy-cuda|nvidia-[a-z-]+-cu|tensorrt-cu|faiss-gpu-cu|cudf-cu|cuml-cu|onnxruntime-cu|mxnet-cu|dgl-cu)(\d\d)\d?x?",
+            name,
         )
         theirs = int(found[1]) if found else None
         if (
             theirs is None
-            and name in {"onnxruntime-gpu", "ctranslate2", "faster-whisper", "vllm", "sgl-kernel"}
-            and name != "torch"
-        ):
+            and name
+            in {
+                "onnxruntime-gpu", "ctranslate2", "faster-whisper", "vllm", "sgl-kernel", "tensorflow", "tensorflow-gpu", "jax",
+                "paddlepaddle-gpu",
+            }
+        ):  # fmt: skip
             if exact_version(item.req) is None and item.group == torch.group and name == "vllm":
                 continue  # pip looks for one that accepts this torch
             build = _chosen(kb, item, packages)
             if name == "faster-whisper":
                 build = _ctranslate2(kb, item, build)
-            theirs = major(build.wheel_cuda) if build is not None else None
+            theirs = (
+                major(build.wheel_cuda) if build is not None and build.device != "cpu" and build.wheel_cuda else None
+            )
         if theirs is not None and theirs != major(cuda):
             yield finding(
                 "two-cuda", "error" if name in {"vllm", "sgl-kernel"} else "warning", item.req,

@@ -49,6 +49,12 @@ OTHER_PACKAGE: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 """Names that exist (or fail) on PyPI but are not what is meant."""
 
+NOT_ON_LINUX: dict[str, str] = {
+    "pywin32": "Windows", "pypiwin32": "Windows", "windows-curses": "Windows", "tensorflow-intel": "Windows", "triton-windows": "Windows",
+    "tensorflow-macos": "macOS", "tensorflow-metal": "macOS", "jax-metal": "macOS",
+}  # fmt: skip
+"""Packages with wheels for one other system alone, and no source to build: pip on Linux finds no matching distribution."""
+
 NVIDIA_PLACEHOLDER = re.compile(r"^nvidia-(pyindex|tensorrt|tensorflow|cudnn|cublas)$")
 
 
@@ -68,6 +74,15 @@ def names(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
                 f"use instead: {missing[1]}",
                 PYPI,
             )
+            continue
+        system = NOT_ON_LINUX.get(one.name)
+        if system is not None and item.manager == "pip":
+            if not item.conditional and not one.marker:
+                yield finding(
+                    "other-system", "error", one, f"{one.name} has wheels for {system} alone: pip on Linux finds no matching distribution",
+                    f"remove it, or write {one.name}{one.specifier} ; sys_platform == '{'win32' if system == 'Windows' else 'darwin'}'",
+                    f"{PYPI}{one.name}/#files",
+                )  # fmt: skip
             continue
         other = OTHER_PACKAGE.get(one.name)
         if other:

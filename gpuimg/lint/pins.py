@@ -137,6 +137,21 @@ def _exact(
         )  # fmt: skip
 
 
+def torchtext_end(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
+    """torchtext's last release, 0.18.0, is compiled against torch 2.3, though its metadata takes every later torch."""
+    text, torch = packages.get("torchtext"), packages.get("torch")
+    if text is None or torch is None or text.conditional or torch.conditional:
+        return
+    have = version_of(exact_version(torch.req) or "")
+    if exact_version(text.req) not in {None, "0.18.0"} or have is None or have < Version("2.4"):
+        return
+    yield finding(
+        "pair", "warning", text.req,
+        f"torchtext ended with 0.18.0, compiled against torch 2.3: beside torch {have} its library does not load (undefined symbol)",
+        "do without torchtext, or torch==2.3.1", "https://github.com/pytorch/text#installation",
+    )  # fmt: skip
+
+
 def _meet(wanted: SpecifierSet, other: Item, kb: Knowledge) -> bool:
     version = exact_version(other.req)
     if version is not None:

@@ -45,6 +45,7 @@ PACKAGE_RULES: tuple[PackageRule, ...] = (
     pins.duplicates,
     pins.unknown_versions,
     pins.pairs,
+    pins.torchtext_end,
     pins.numpy_abi,
     indexes.labels,
     indexes.index_lacks_version,
