@@ -61,7 +61,7 @@ def parse_host(text: str, *, hint: str | None = None) -> Host:
         runtime=cast("Runtime | None", joined.runtime),
         frameworks=tuple(dict.fromkeys(joined.frameworks)),
         findings=tuple(joined.findings),
-        missing=tuple(_missing(joined)),
+        missing=tuple(_missing(joined, gpus)),
         details=joined.details,
     )
     return replace(host, findings=(*host.findings, *judge(host)))
@@ -98,16 +98,47 @@ def _from_json(text: str) -> Readings | None:
     if not isinstance(rows, list):
         return None
     out = Readings()
-    known = {"name", "index", "compute_capability", "memory_mib", "pci_id", "bus_id", "uuid", "mig", "ecc"}
+    known: dict[str, type] = {
+        "name": str,
+        "index": int,
+        "compute_capability": str,
+        "memory_mib": int,
+        "pci_id": str,
+        "bus_id": str,
+        "uuid": str,
+        "mig": bool,
+        "ecc": bool,
+    }
     for row in rows:
         if isinstance(row, dict) and isinstance(row.get("name"), str):
             details = {k: v for k, v in row.items() if k not in known and k != "mig_profiles"}
-            out.gpus.append(Gpu(**{k: v for k, v in row.items() if k in known}, details=details))
+            facts: dict[str, Any] = {k: v for k, v in row.items() if k in known and type(v) is known[k]}
+            out.gpus.append(Gpu(**facts, details=_numbers(details)))
     if isinstance(document, dict):
         for name in ("driver", "driver_cuda", "toolkit", "cudnn", "python", "os", "glibc", "machine", "runtime"):
             if isinstance(document.get(name), str):
                 setattr(out, name, document[name])
     return None if out.empty() else out
+
+
+def _numbers(details: dict[str, Any]) -> dict[str, Any]:
+    """Readings whose type is not what rules compute with are left out."""
+    numeric = re.compile(r"_(?:w|mib|c|us|gen|width|max|replays|sbe|dbe|uncorrectable|correctable|volatile|aggregate)$")
+    out = {}
+    for name, value in details.items():
+        counted = numeric.search(name) or name in ("utilisation", "ecc_uncorrected", "mig_instances")
+        if counted and (isinstance(value, bool) or not isinstance(value, (int, float, dict))):
+            continue
+        if name == "throttle" and not isinstance(value, list):
+            continue
+        if name == "throttle_us" and not (
+            isinstance(value, dict) and all(isinstance(v, (int, float)) for v in value.values())
+        ):
+            continue
+        if counted and name != "throttle_us" and isinstance(value, dict):
+            continue
+        out[name] = value
+    return out
 
 
 def _join(readings: list[Readings]) -> Readings:
@@ -162,6 +193,13 @@ def _completed(gpu: Gpu) -> Gpu:
     if gpu.compute_capability is not None:
         return gpu
     card = card_of(gpu, load())
+    if card.compute_capability is None and card.foreign is None:
+        # pages write the form factor loosely ('H100 SXM'): the chip is what decides
+        shorter = re.sub(r"\s*[-/ ]\s*(?:SXM\d?|HGX|PCI-?E|OAM|NVLink)\b", "", gpu.name, flags=re.I).strip()
+        if shorter and shorter != gpu.name:
+            plain = card_of(replace(gpu, name=shorter), load())
+            if plain.compute_capability is not None:
+                gpu, card = replace(gpu, name=shorter, details={**gpu.details, "written": gpu.name}), plain
     details = {**gpu.details, "model": card.model.name} if card.model and card.model.name != gpu.name else gpu.details
     return replace(gpu, compute_capability=card.compute_capability, details=details)
 
@@ -173,13 +211,15 @@ def _driver_cuda(joined: Readings) -> str | None:
     return load().driver_cuda(joined.driver)
 
 
-def _missing(joined: Readings) -> list[str]:
+def _missing(joined: Readings, gpus: tuple[Gpu, ...]) -> list[str]:
     asked = list(joined.asked)
     if not joined.gpus and "gpu" not in asked and "topology" not in joined.details:
         asked.append("gpu")
     if joined.driver is None and "driver" not in asked:
         asked.append("driver")
-    return asked
+    if any(gpu.compute_capability is None for gpu in gpus):
+        asked.append("compute_capability")
+    return list(dict.fromkeys(asked))
 
 
 def verdict_of(findings: Iterable[HostFinding], host: Host) -> str:
@@ -187,8 +227,8 @@ def verdict_of(findings: Iterable[HostFinding], host: Host) -> str:
     severities = {f.severity for f in findings}
     if "fail" in severities:
         return "fail"
-    if not host.gpus and host.driver is None and not severities:
+    if not host.gpus and "topology" not in host.details and "kernel_log" not in host.details:
         return "unknown"
-    if not host.gpus and "topology" not in host.details:
+    if host.gpus and all(gpu.compute_capability is None for gpu in host.gpus):
         return "unknown"
     return "warn" if severities & {"warn", "ask"} else "ok"

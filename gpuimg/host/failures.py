@@ -28,7 +28,8 @@ _FAILURES = (
         "check lspci, power and that the card was passed through",
     ),
     (
-        r"nvidia-smi(?:\.exe)?['\"]?:? (?:command )?not found|nvidia-smi: 未找到命令|not recognized as an internal or external command.*|"
+        r"nvidia-smi(?:\.exe)?['\"]?:? (?:command )?not found|nvidia-smi ?[:：] ?未找到命令|command not found: nvidia-smi|"
+        r"nvidia-smi.{0,40}(?:No such file|找不到)|无法将.nvidia-smi.项识别|not recognized as an internal or external command.*|"
         r"executable file not found in \$PATH.*nvidia-smi|\"nvidia-smi\": executable file not found",
         "no-smi",
         "there is no nvidia-smi: no driver on this host, or a container without GPU access",
@@ -45,6 +46,18 @@ _FAILURES = (
         "nvml-permission",
         "NVML: no permission on /dev/nvidia*",
         "check the device nodes' mode and groups, or the container's device rules",
+    ),
+    (
+        r"GPU access blocked by the operating system",
+        "wsl-blocked",
+        "NVML: GPU access blocked by the operating system: WSL without a fitting Windows driver",
+        "update Windows and its NVIDIA driver; wsl --update, wsl --shutdown",
+    ),
+    (
+        r"couldn't find libnvidia-ml|NVML Shared Library Not Found|Failed to initialize NVML: ERROR_LIBRARY_NOT_FOUND",
+        "no-driver-library",
+        "libnvidia-ml of the driver is missing: no driver on this host, or a container without GPU access",
+        "on a host: install the driver; in a container: start it with --gpus all or a CDI device",
     ),
     (r"Failed to initialize NVML", "nvml-failed", "NVML cannot be initialised", "see dmesg for NVRM lines"),
     (
@@ -68,7 +81,9 @@ def read_failures(text: str) -> Readings | None:
     out = Readings()
     for pattern, rule, what, fix in _FAILURES:
         if re.search(pattern, text, re.I) and not any(f.rule == rule for f in out.findings):
-            if rule == "nvml-failed" and any(f.rule.startswith(("nvml", "driver-")) for f in out.findings):
+            if rule == "nvml-failed" and any(
+                f.rule.startswith(("nvml", "driver-", "wsl", "no-")) for f in out.findings
+            ):
                 continue
             out.findings.append(
                 HostFinding(rule, "fail", what, fix, "https://docs.nvidia.com/deploy/nvidia-smi/index.html")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from importlib import resources
+
+import yaml
 
 from gpuimg.knowledge import load
 from gpuimg.knowledge.gpunames import card_of
@@ -15,6 +20,9 @@ _NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.h
 _SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
 _MEMORY_TOLERANCE = 0.04
 """ECC on or off moves 48 GB GDDR6 cards by 6 %; HBM cards report within 2 %."""
+_HOT = 90
+"""°C; data-centre and GeForce cards begin to slow down between 83 and 95."""
+_BRANCHES = "https://docs.nvidia.com/datacenter/tesla/drivers/"
 _RETIRED_LIMIT = 60
 """Pages; a card with this many is to be exchanged (dynamic page retirement, RMA criteria)."""
 
@@ -30,7 +38,11 @@ def judge(host: Host) -> tuple[HostFinding, ...]:
             out += rule(gpu, label)
     out += _mixed(host)
     out += _driver(host)
+    out += _branch(host)
+    out += _agreement(host)
     out += _windows(host)
+    if host.gpus and not any(f.severity in ("fail", "warn", "ask") for f in (*host.findings, *out)):
+        out += _nothing_found(host)
     return tuple(_once(out))
 
 
@@ -107,6 +119,64 @@ def _recovery(gpu: Gpu, label: str) -> Iterator[HostFinding]:
     if action and str(action).lower() not in ("none", "n/a"):
         yield HostFinding(
             "recovery-action", "fail", f"{label}: the driver asks for: {action}", f"do it: {action}", _SMI
+        )
+
+
+def _heat(gpu: Gpu, label: str) -> Iterator[HostFinding]:
+    temperature = gpu.details.get("temperature_c")
+    if temperature and temperature >= _HOT:
+        yield HostFinding(
+            "temperature",
+            "warn",
+            f"{label}: {temperature:.0f} °C",
+            "check cooling; measure under load before paying",
+            _SMI,
+        )
+
+
+def _identity(gpu: Gpu, label: str) -> Iterator[HostFinding]:
+    """The PCI id says which chip it is; a name that says another one was written into its BIOS or the paste."""
+    if not gpu.pci_id:
+        return
+    owners = [m for m in load().gpus if gpu.pci_id in m.pci_ids]
+    card = card_of(gpu, load())
+    named = card.model
+    if owners and named and named.pci_ids and gpu.pci_id not in named.pci_ids:
+        names = ", ".join(m.name for m in owners)
+        same = any(m.compute_capability == named.compute_capability for m in owners)
+        yield HostFinding(
+            "identity",
+            "warn" if same else "fail",
+            f"{label}: PCI id {gpu.pci_id} belongs to {names}, not to a card of this name",
+            "a relabelled card or an edited paste: ask for the output of lspci -nn and measure it",
+        )
+
+
+def _unknown(gpu: Gpu, label: str) -> Iterator[HostFinding]:
+    card = card_of(gpu, load())
+    if card.foreign:
+        yield HostFinding(
+            "not-nvidia", "fail", f"{label}: not an NVIDIA card: {card.foreign}", "CUDA builds do not run on it"
+        )
+    elif gpu.compute_capability is None:
+        near = f"; nearest: {', '.join(card.nearest[:3])}" if card.nearest else ""
+        yield HostFinding(
+            "unknown-gpu",
+            "ask",
+            f"{label}: this card is not known, so its compute capability is not{near}",
+            "ask for: nvidia-smi --query-gpu=name,compute_cap --format=csv",
+        )
+
+
+def _persistence(gpu: Gpu, label: str) -> Iterator[HostFinding]:
+    card = card_of(gpu, load())
+    if gpu.details.get("persistence") is False and card.data_centre:
+        yield HostFinding(
+            "persistence",
+            "ok",
+            f"{label}: persistence mode is off: every first start on the idle card takes seconds longer",
+            "nvidia-smi -pm 1 (root), or the nvidia-persistenced service",
+            "https://docs.nvidia.com/deploy/driver-persistence/",
         )
 
 
@@ -292,7 +362,11 @@ def _busy(gpu: Gpu, label: str) -> Iterator[HostFinding]:
 
 
 _RULES: tuple[Rule, ...] = (
+    _unknown,
+    _identity,
     _ecc,
+    _heat,
+    _persistence,
     _remapping,
     _recovery,
     _fabric,
@@ -353,6 +427,65 @@ def _driver(host: Host) -> Iterator[HostFinding]:
             "ask for a driver of branch 535 or newer",
             "https://docs.nvidia.com/deploy/cuda-compatibility/",
         )
+
+
+@lru_cache(maxsize=1)
+def _ends() -> dict[int, str]:
+    text = resources.files("gpuimg.host").joinpath("data/driver_branches.yaml").read_text(encoding="utf-8")
+    return {int(branch): str(month) for branch, month in yaml.safe_load(text).items()}
+
+
+def _branch(host: Host) -> Iterator[HostFinding]:
+    if not host.driver or not host.gpus or host.details.get("windows") or host.runtime == "wsl2":
+        return
+    number = host.driver.split(".")[0]
+    end = _ends().get(int(number)) if number.isdigit() else None
+    if end and end < datetime.date.today().strftime("%Y-%m"):
+        yield HostFinding(
+            "driver-end-of-life",
+            "warn",
+            f"driver branch R{number} has had no updates since {end} (data-centre support ended)",
+            "ask for a supported branch (R580 or newer; R580 at most on Maxwell, Pascal and Volta)",
+            _BRANCHES,
+        )
+
+
+def _agreement(host: Host) -> Iterator[HostFinding]:
+    """driver_cuda above what that driver knows: a cuda-compat libcuda answers in the driver's place."""
+    if not host.driver or not host.driver_cuda or host.details.get("windows") or host.runtime == "wsl2":
+        return
+    first = load().first_driver(host.driver_cuda)
+    if first is None or not all(part.isdigit() for part in host.driver.split(".")):
+        return
+    if tuple(int(p) for p in host.driver.split(".")) < tuple(int(p) for p in first.split(".")):
+        table = load().driver_cuda(host.driver)
+        own = f"CUDA {table}" if table else "an older CUDA"
+        yield HostFinding(
+            "driver-cuda-mismatch",
+            "warn",
+            f"driver {host.driver} is one of {own}, and the text says driver_cuda {host.driver_cuda} (which came with "
+            f"{first}): inside a container with cuda-compat on the loader's path, or two sources mixed",
+            f"count on driver_cuda {table or 'of the driver itself'}; run nvidia-smi on the host itself",
+            "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+        )
+
+
+def _nothing_found(host: Host) -> Iterator[HostFinding]:
+    """What was looked at, so that silence is not taken for a check."""
+    looked = {
+        "ECC errors": any(
+            g.ecc and ("ecc_uncorrected" in g.details or "remap_pending" in g.details) for g in host.gpus
+        ),
+        "remapped rows": any("remap_pending" in g.details for g in host.gpus),
+        "throttling": any("throttle" in g.details or "throttle_us" in g.details for g in host.gpus),
+        "PCIe link": any("pcie_width" in g.details for g in host.gpus),
+        "compute mode": any("compute_mode" in g.details for g in host.gpus),
+        "NVSwitch fabric": any("fabric_state" in g.details for g in host.gpus),
+        "memory size": any(g.memory_mib for g in host.gpus),
+    }
+    seen = [name for name, there in looked.items() if there]
+    if seen:
+        yield HostFinding("health", "ok", f"nothing wrong in what was pasted: {', '.join(seen)}", None, _SMI)
 
 
 def _windows(host: Host) -> Iterator[HostFinding]:

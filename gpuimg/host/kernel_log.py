@@ -8,7 +8,7 @@ from gpuimg.host.readings import Readings
 from gpuimg.knowledge.xids import Xid, xids
 from gpuimg.nouns import HostFinding, Severity
 
-_XID = re.compile(r"Xid\s*\((?:PCI:)?([0-9A-Fa-f:.]+)\):\s*(\d+)(?:,\s*(.*))?", re.I)
+_XID = re.compile(r"(?<!S)Xid\s*\((?:PCI:)?([0-9A-Fa-f:.]+)\):\s*(\d+)(?:,\s*(.*))?", re.I)
 _REPEATED = 3
 """So many of a program-fault Xid from one card is worth a look at the card."""
 
@@ -119,7 +119,6 @@ def read_kernel_log(text: str) -> Readings | None:
             key = (_short(found.group(1)), int(found.group(2)))
             seen[key] = seen.get(key, 0) + 1
             words.setdefault(key, (found.group(3) or "").strip())
-            continue
         for pattern, rule, severity, what, fix in _LINES:
             if re.search(pattern, line, re.I) and not any(f.rule == rule for f in out.findings):
                 out.findings.append(HostFinding(rule, severity, f"{what}: {line.strip()[:160]}", fix))
@@ -139,7 +138,10 @@ def read_kernel_log(text: str) -> Readings | None:
                 row.source,
             )
         )
-    return out if out.findings else None
+    if not out.findings:
+        return None
+    out.details["kernel_log"] = True
+    return out
 
 
 def _unknown(number: int) -> Xid:

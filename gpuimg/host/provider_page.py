@@ -26,6 +26,13 @@ _CARD = re.compile(
 _MEMORY = re.compile(
     r"(?:显存|VRAM|GPU memory|Memory per GPU|GPU RAM)\s*(?:大小|容量)?\s*[:：]?\s*(\d+(?:\.\d+)?)\s*G", re.I
 )
+_MEMORY_AFTER = re.compile(r"^\s*[(/（\[|,-]?\s*(\d{1,3}(?:\.\d+)?)\s*G(?:i?B)?\b", re.I)
+_COUNT_AFTER = re.compile(r"^[^\n;；,，|]{0,24}?[x×*]\s*(\d{1,2})(?![\d.])", re.I)
+_FOREIGN = re.compile(
+    r"(?:AMD )?Instinct\s*MI\d+\w*|\bMI[23]\d\d\w?\b|(?:Huawei |华为)?(?:昇腾|Ascend)\s*\d*\w*|Gaudi\s*\d?|\bTPU\s*v\d\w*|"
+    r"寒武纪\s*\w*|\bMLU\s*\d+\w*|摩尔线程\s*\w*|\bMTT S\d+|海光\s*DCU|Radeon\s*(?:RX|Pro)\s*\w+|昆仑芯?\s*\w*",
+    re.I,
+)
 _COUNT = re.compile(r"(?:GPU ?数量|显卡数量|卡数|GPU count|Number of GPUs|GPUs)\s*[:：]\s*(\d+)", re.I)
 _DRIVER = re.compile(
     r"(?:(?:NVIDIA |GPU |显卡|英伟达)?(?:驱动|driver)(?:程序)?(?:\s*(?:版本|version))?)\s*[:：]?\s*[vV]?(\d{3}(?:\.\d{2,3}(?:\.\d{2})?)?)(?![\d.])",
@@ -38,7 +45,7 @@ _MAX_CUDA = re.compile(
 )
 _CUDA = re.compile(r"CUDA(?:\s*(?:版本|version|Toolkit))?\s*[:：]?\s*[vV]?(\d{1,2}\.\d)", re.I)
 _CUDNN = re.compile(r"cuDNN\s*(?:版本|version)?\s*[:：]?\s*[vV]?(\d+(?:\.\d+)*)", re.I)
-_PYTHON = re.compile(r"Python\s*(?:版本|version)?\s*[:：]?\s*(\d\.\d{1,2})", re.I)
+_PYTHON = re.compile(r"(?:Python\s*(?:版本|version)?\s*[:：]?\s*|[-_:]py(?:thon)?-?)(\d\.\d{1,2})", re.I)
 _OS = re.compile(r"(Ubuntu|Debian|CentOS|Rocky(?: ?Linux)?)\s*[-_]?\s*(\d{1,2}(?:\.\d{2})?)", re.I)
 _FRAMEWORK = re.compile(
     r"(PyTorch|TensorFlow|PaddlePaddle|飞桨|MindSpore|昇思|JAX|ONNX ?Runtime|vLLM|TensorRT-LLM)\s*[:：=/]*\s*[vV]?(\d+\.\d+(?:\.\d+)?)",
@@ -67,15 +74,15 @@ def read_provider_page(text: str) -> Readings | None:
     if len(_SIGNS.findall(text)) < 1:
         return None
     out = Readings()
-    name, count = _card(text)
+    name, count, memory_gib = _card(text)
     memory = _MEMORY.search(text)
+    if memory_gib is None and memory:
+        memory_gib = float(memory.group(1))
     if name:
         number = _COUNT.search(text)
         total = int(number.group(1)) if number else count
         for index in range(max(1, min(total, 64))):
-            out.gpus.append(
-                Gpu(name=name, index=index, memory_mib=int(float(memory.group(1)) * 1024) if memory else None)
-            )
+            out.gpus.append(Gpu(name=name, index=index, memory_mib=int(memory_gib * 1024) if memory_gib else None))
     driver = _DRIVER.search(text)
     out.driver = driver.group(1) if driver else None
     top = _MAX_CUDA.search(text)
@@ -119,15 +126,27 @@ def read_provider_page(text: str) -> Readings | None:
     return out
 
 
-def _card(text: str) -> tuple[str | None, int]:
+def _card(text: str) -> tuple[str | None, int, float | None]:
+    """Name, count and memory in GiB of the card that the page offers."""
     labelled = _GPU.search(text)
     if labelled:
         inner = _CARD.search(labelled.group("name"))
         if inner:
-            return inner.group("name").strip(), int(inner.group("count") or inner.group("after") or 1)
+            return _counted(labelled.group("name"), inner)
     found = _CARD.search(text)
     if found:
-        return found.group("name").strip(), int(found.group("count") or found.group("after") or 1)
+        return _counted(text, found)
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        return foreign.group().strip(), 1, None
     if labelled and re.search(r"[A-Za-z]*\d", labelled.group("name")):
-        return labelled.group("name").strip(), 1
-    return None, 1
+        return labelled.group("name").strip(), 1, None
+    return None, 1, None
+
+
+def _counted(text: str, found: re.Match[str]) -> tuple[str, int, float | None]:
+    rest = text[found.end() :]
+    memory = _MEMORY_AFTER.match(rest)
+    after = _COUNT_AFTER.match(rest)
+    number = found.group("count") or found.group("after") or (after.group(1) if after else None)
+    return found.group("name").strip(), int(number or 1), float(memory.group(1)) if memory else None

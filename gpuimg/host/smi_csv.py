@@ -33,6 +33,9 @@ _COLUMNS = {
     "fabric.status": ("fabric_status", given),
     "utilization.gpu": ("utilisation", whole),
     "driver_model.current": ("driver_model", given),
+    "mig.mode.pending": ("mig_pending", given),
+    "gpu_recovery_action": ("recovery_action", given),
+    "pcie.replay_counter": ("pcie_replays", whole),
 }
 _NAME_FIRST = re.compile(r"^\s*(?:\d+\s*,\s*)?(NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX)\b.*,")
 _LIST = re.compile(r"^\s*GPU\s+(\d+):\s*(.+?)\s*\(UUID:\s*(GPU-[0-9a-fA-F-]+)\)")
@@ -132,6 +135,13 @@ def _gpu(place: int, row: dict[str, str]) -> Gpu:
     bits = given(row.get("clocks_event_reasons.active") or row.get("clocks_throttle_reasons.active"))
     if bits and re.fullmatch(r"0x[0-9a-fA-F]+", bits):
         details["throttle"] = _bits(int(bits, 16))
+    named = [
+        re.sub(r"^clocks_(?:event|throttle)_reasons\.", "", column).replace("_", " ")
+        for column, value in row.items()
+        if re.match(r"clocks_(?:event|throttle)_reasons\.(?!active|supported)", column) and value.strip() == "Active"
+    ]
+    if named:
+        details["throttle"] = named
     return Gpu(
         name=(row.get("name") or row.get("gpu_name") or "").strip(),
         index=whole(row.get("index")) if row.get("index") else place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from gpuimg.host.readings import Readings, whole
 from gpuimg.nouns import Gpu, HostFinding
@@ -12,16 +13,16 @@ _DRIVER = re.compile(r"Driver Version:\s*(\d[\d.]*)", re.I)
 _CUDA = re.compile(r"CUDA Version:\s*(\d+\.\d+)", re.I)
 _TOOL = re.compile(r"NVIDIA-SMI\s+(\d[\d.]*)", re.I)
 _NAME_ROW = re.compile(
-    r"\|\s*(?P<index>\d+)\s+(?P<name>\S.*?)\s+(?P<persist>On|Off|TCC|WDDM|MCDM|N/A)\s*\|"
-    r"\s*(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+(?P<disp>\S+)\s*\|\s*(?P<ecc>\S+)"
+    r"(?:\||^)\s*(?P<index>\d+)\s+(?P<name>\S.*?)\s+(?P<persist>On|Off|TCC|WDDM|MCDM|N/A)\s*\|?"
+    r"\s*(?P<bus>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+(?P<disp>\S+)\s*\|?\s*(?P<ecc>\S+)"
 )
 _NAME_ONLY = re.compile(
     r"\|\s*(?P<index>\d+)\s+(?P<name>(?:NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX|[A-Z]\d)\S*.*?)(?:\s{2,}|\s*\|)"
 )
 _READ_ROW = re.compile(
-    r"\|\s*(?P<fan>\d+%|N/A|ERR!?|\[N/A\])?\s*(?P<temp>\d+C|N/A|ERR!?)?\s*(?P<perf>P\d+|N/A|ERR!?)?\s+"
-    r"(?P<power>[\d.]+W?|N/A|ERR!?|Unknown Error|\S+)\s*/\s*(?P<cap>[\d.]+W?|N/A|ERR!?)\s*(?:\S+\s*)?\|"
-    r"\s*(?P<used>\d+)\s*(?:MiB|MB)\s*/\s*(?P<total>\d+)\s*(?:MiB|MB)\s*\|\s*(?P<util>\d+%|N/A|ERR!?)?\s*(?P<mode>[A-Z][\w. ]*?)?\s*\|"
+    r"(?:\||^)\s*(?P<fan>\d+%|N/A|ERR!?|\[N/A\])?\s*(?P<temp>\d+C|N/A|ERR!?)?\s*(?P<perf>P\d+|N/A|ERR!?)?\s+"
+    r"(?P<power>[\d.]+W?|N/A|ERR!?|Unknown Error|\S+)\s*/\s*(?P<cap>[\d.]+W?|N/A|ERR!?)\s*(?:\S+\s*)?\|?"
+    r"\s*(?P<used>\d+)\s*(?:MiB|MB)\s*/\s*(?P<total>\d+)\s*(?:MiB|MB)\s*\|?\s*(?P<util>\d+%|N/A|ERR!?)?\s*(?P<mode>[A-Z][\w. ]*?)?\s*(?:\||$)"
 )
 _MEMORY = re.compile(r"(\d+)\s*(?:MiB|MB)\s*/\s*(\d+)\s*(?:MiB|MB)")
 _MIG_CELL = re.compile(r"\|\s*(Enabled|Disabled|N/A)\*?\s*\|\s*$")
@@ -64,7 +65,7 @@ def read_table(text: str) -> Readings | None:
     for gpu in out.gpus:
         if gpu.details.get("driver_model") in ("WDDM", "TCC", "MCDM"):
             out.details["windows"] = True
-    if "ERR!" in text:
+    if any("ERR!" in line for line in text.splitlines() if not _DRIVER.search(line)):
         out.findings.append(
             HostFinding(
                 "smi-error",
@@ -74,6 +75,18 @@ def read_table(text: str) -> Readings | None:
                 "https://docs.nvidia.com/deploy/xid-errors/",
             )
         )
+    if re.search(r"CUDA Version:\s*(?:ERR!|N/A)", text):
+        out.findings.append(
+            HostFinding(
+                "driver-cuda-unknown",
+                "warn",
+                "nvidia-smi shows no CUDA Version: it found no libcuda (a container that was given only 'utility')",
+                "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility (or all)",
+                "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html",
+            )
+        )
+    if "No MIG devices found" in text:
+        out.gpus = [replace(gpu, details={**gpu.details, "mig_instances": 0}) if gpu.mig else gpu for gpu in out.gpus]
     return out
 
 
@@ -98,8 +111,6 @@ def _begin(row: re.Match[str]) -> dict[str, object]:
 
 
 def _continue(out: Readings, line: str) -> None:
-    from dataclasses import replace
-
     gpu = out.gpus[-1]
     reading = _READ_ROW.search(line)
     memory = _MEMORY.search(line)
@@ -135,8 +146,6 @@ def _continue(out: Readings, line: str) -> None:
 
 
 def _add_mig(out: Readings, index: int, memory: int) -> None:
-    from dataclasses import replace
-
     for place, gpu in enumerate(out.gpus):
         if gpu.index == index:
             sizes = [*gpu.details.get("mig_memory_mib", []), memory]

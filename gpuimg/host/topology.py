@@ -33,8 +33,10 @@ def read_topology(text: str) -> Readings | None:
     out.details["gpu_count"] = count
     kinds = sorted(set(links.values()))
     nvlinked = sum(1 for kind in links.values() if kind.startswith("NV"))
-    text_kinds = ", ".join(kinds) or "one card"
-    if links and nvlinked == len(links):
+    text_kinds = ", ".join(kinds)
+    if not links:
+        evidence = f"{count} card{'s' if count > 1 else ''}"
+    elif nvlinked == len(links):
         evidence = f"{count} cards, every pair over NVLink ({text_kinds})"
     elif nvlinked:
         evidence = f"{count} cards; {nvlinked} of {len(links)} pairs over NVLink, the others over PCIe ({text_kinds})"

@@ -100,7 +100,7 @@ def test_idle_link_and_power_cap_are_healthy() -> None:
     )
     host = parse_host(text)
     assert host.gpus[0].details["throttle"] == ["sw power cap"]
-    assert host.findings == ()
+    assert {f.severity for f in host.findings} <= {"ok"}
 
 
 def test_nothing_usable_is_unknown() -> None:
