@@ -333,6 +333,8 @@ def cupy(job: dict[str, Any]) -> dict[str, Any]:
 
     if not nccl.available:
         return {"unavailable": "this CuPy has no NCCL"}
+    # cupyx.distributed imports mpi4py where it finds it, and that starts MPI, which a locked-down container refuses
+    sys.modules.setdefault("mpi4py", None)  # type: ignore[arg-type]
     from cupyx.distributed import init_process_group  # type: ignore[import-not-found,unused-ignore]
 
     host, port = job["rendezvous"].rsplit(":", 1)
