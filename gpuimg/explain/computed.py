@@ -114,7 +114,7 @@ def too_old(values: Values, situation: Situation) -> Values:
         major, minor = _number(out["driver_supports"])[:2]
         have = (major, minor)
         tags = {"11.8": "cu118", "12.1": "cu121", "12.4": "cu124", "12.6": "cu126", "12.8": "cu128", "13.0": "cu130"}
-        usable = [tag for cuda, tag in tags.items() if _number(cuda) <= have or _number(cuda)[0] == major >= 12]
+        usable = [tag for cuda, tag in tags.items() if _number(cuda) <= have or _number(cuda)[0] == major >= 11]
         exact = [tag for cuda, tag in tags.items() if _number(cuda) <= have]
         if exact or usable:
             out["tags"] = ", ".join(dict.fromkeys([*reversed(exact[-3:]), *usable[-1:]]))

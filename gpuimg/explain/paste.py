@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-LIMIT = 2_000_000
-"""Characters looked at: the head and the tail of longer logs, where first and last errors stand."""
+LIMIT = 1_000_000
+"""Characters looked at: of longer logs the head and the tail, where first and last errors stand."""
+_LONG = 100_000
+_REPEATS = 3
+"""In a log longer than ``_LONG``, lines that differ only in their numbers (progress) are kept so often."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _PUNCTUATION = str.maketrans(
@@ -67,10 +70,22 @@ class Situation:
     """Paths of libraries that the paste lists as present (find, ls, locate)."""
 
 
+def _shortened(text: str) -> str:
+    seen: dict[str, int] = {}
+    kept = []
+    for line in text.splitlines():
+        key = re.sub(r"[\d.%|#=>\s]+", "0", line[:200])
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= _REPEATS:
+            kept.append(line)
+    short = "\n".join(kept)
+    return short if len(short) <= LIMIT else short[: LIMIT // 4] + "\n" + short[-3 * (LIMIT // 4) :]
+
+
 def clean(text: str) -> str:
-    """Without terminal escapes, NULs, carriage returns and typographic quotes; the middle of a huge log left out."""
-    if len(text) > LIMIT:
-        text = text[: LIMIT // 4] + "\n" + text[-3 * (LIMIT // 4) :]
+    """Without terminal escapes, NULs, carriage returns and typographic quotes; what repeats in a long log left out."""
+    if len(text) > _LONG:
+        text = _shortened(text)
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return plain.replace("\x00", "").replace("\ufeff", "").translate(_PUNCTUATION)
 

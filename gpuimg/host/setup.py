@@ -22,7 +22,7 @@ _DOCKER_DOC = "https://docs.docker.com/engine/install/"
 _DRIVER_DOC = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 _STORE_DOC = "https://docs.docker.com/engine/storage/containerd/"
 _LOST_DOC = "https://github.com/NVIDIA/nvidia-docker/issues/1730"
-_BULLETIN = "https://nvidia.custhelp.com/app/answers/detail/a_id/5659"
+_BULLETIN = "https://nvd.nist.gov/vuln/detail/CVE-2025-23266"
 _OLDEST_ENGINE = (23, 0)
 """BuildKit is the builder from Docker 23 on."""
 _CDI_ENGINE = (25, 0)
