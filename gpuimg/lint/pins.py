@@ -44,6 +44,15 @@ def duplicates(packages: PackageSet, kb: Knowledge) -> Iterator[LintFinding]:
                 f"{item.req.name} is pinned twice: {a} in line {first.req.line} and {b} here; pip refuses the conflict",
                 "keep one of the two pins", RESOLVER,
             )  # fmt: skip
+        elif (a or b) and not (a and b):
+            pinned, open_one = (a, item.req) if a else (b, first.req)
+            allowed, version = specifier_of(open_one.specifier), version_of(pinned)
+            if allowed is not None and version is not None and not allowed.contains(version, prereleases=True):
+                yield finding(
+                    "duplicate", "error", item.req,
+                    f"{item.req.name} is asked for twice: {first.req.specifier} in line {first.req.line} and {item.req.specifier} here; "
+                    "no version meets both", "keep one of the two", RESOLVER,
+                )  # fmt: skip
 
 
 def _contradiction(one: Requirement, kb: Knowledge) -> Iterator[LintFinding]:
