@@ -44,7 +44,7 @@ def command(source: str | None, as_json: bool) -> int:
         "ok": "[bold green]healthy[/]",
         "warn": "[bold yellow]usable, with remarks[/]",
         "fail": "[bold red]broken[/]",
-        "unknown": "[bold]cannot tell[/]: no GPU and no driver in it",
+        "unknown": _unknown(source, bool(host.gpus)),
     }[verdict]
     count = f"{len(host.gpus)} × " if host.gpus else ""
     out.print(head + (f"  {count}{names}" if names else ""))
@@ -67,6 +67,17 @@ def command(source: str | None, as_json: bool) -> int:
     if host.missing:
         out.print(f"  not said: {', '.join(host.missing)}")
     return _EXIT[verdict]
+
+
+def _unknown(source: str | None, has_cards: bool) -> str:
+    if has_cards:
+        return "[bold]cannot tell[/]: the card is not known"
+    if source is None:
+        return "[bold]no NVIDIA GPU on this machine[/]"
+    return (
+        "[bold]cannot tell[/]: no GPU in it; looked for what nvidia-smi prints (table, -q, -q -x, -L, CSV, topo -m), "
+        "kernel log lines, torch's collect_env, a provider's page"
+    )
 
 
 def read_text(source: str) -> str:

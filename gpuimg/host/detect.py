@@ -44,8 +44,13 @@ def parse_host(text: str, *, hint: str | None = None) -> Host:
     """
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "").replace("\xa0", " "))
     readings = [found for found in _read(plain, hint) if found is not None]
+    return host_of(readings, wsl=re.search(r"microsoft-standard-WSL|WSL2|/usr/lib/wsl", plain, re.I) is not None)
+
+
+def host_of(readings: list[Readings], *, wsl: bool = False) -> Host:
+    """What several readings of one server say together, completed from the knowledge base and judged."""
     joined = _join(readings)
-    if re.search(r"microsoft-standard-WSL|WSL2|/usr/lib/wsl", plain, re.I):
+    if wsl:
         joined.runtime = joined.runtime or "wsl2"
     gpus = tuple(_completed(gpu) for gpu in joined.gpus)
     host = Host(

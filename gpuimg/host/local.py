@@ -1,4 +1,4 @@
-"""This machine: its driver asked through nvidia-smi, its system through the usual files."""
+"""This machine: its driver asked through nvidia-smi (or NVML), its engine and system through the usual files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from gpuimg.host.detect import parse_host
+from gpuimg.host.detect import host_of, parse_host
+from gpuimg.host.nvml import read_nvml
+from gpuimg.host.setup import read_setup
 from gpuimg.nouns import Host, HostFinding
 
 
@@ -17,29 +19,54 @@ def read_here() -> Host:
     """Facts of the machine this runs on; a machine without a GPU gives a host without one, with the reason."""
     text = _ask(["nvidia-smi", "-q", "-x"])
     host = parse_host(text) if text else Host(missing=("gpu", "driver"))
-    kernel = Path("/proc/driver/nvidia/version")
-    if host.driver is None and kernel.exists():
-        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", kernel.read_text())
-        host = replace(host, driver=found.group(1) if found else None)
-    findings = host.findings
     if not host.gpus:
-        if shutil.which("nvidia-smi") is None:
-            reason = "there is no nvidia-smi here: no NVIDIA driver, or a container without GPU access"
+        asked = read_nvml()
+        if asked is not None:
+            host = host_of([asked])
+    setup = read_setup()
+    findings = list(host.findings)
+    if not host.gpus:
+        if setup.cards:
+            reason = f"{setup.cards} NVIDIA card(s) on the PCI bus, and nvidia-smi lists none: {_short(text)}"
+            findings.append(HostFinding("no-gpu", "fail", reason, "gpuimg doctor"))
         else:
-            reason = f"nvidia-smi lists no GPU: {text.strip()[:200]}"
-        findings = (*findings, HostFinding("no-gpu", "ask", reason, "run this on the GPU server, or give a FILE"))
-    logs = parse_host(_ask(["dmesg"]), hint="kernel-log").findings
+            smi = "nvidia-smi lists none" if shutil.which("nvidia-smi") else "no nvidia-smi"
+            reason = f"there is no NVIDIA GPU on this machine ({smi}, no card on the PCI bus, no /dev/nvidia0)"
+            findings.append(HostFinding("no-gpu", "ask", reason, "run this on the GPU server, or give a FILE"))
+    findings += parse_host(_ask(["dmesg"]), hint="kernel-log").findings
     nvcc = re.search(r"release (\d+\.\d+)", _ask(["nvcc", "--version"]))
+    engine = setup.engine or {}
+    details = {
+        "engine": engine.get("ServerVersion"),
+        "runtimes": sorted(engine.get("Runtimes") or {}) or None,
+        "container_toolkit": setup.toolkit,
+        "toolkit_mode": _mode(setup.toolkit_config),
+        "cdi_devices": [name for spec in setup.specs for name in spec.devices] or None,
+        "in_container": setup.container or None,
+    }
+    driver = host.driver or setup.driver
     return replace(
         host,
-        findings=(*findings, *logs),
+        driver=driver,
+        findings=tuple(findings),
+        missing=tuple(m for m in host.missing if m != "driver" or driver is None),
         toolkit=nvcc.group(1) if nvcc else None,
         os=_os(),
         glibc=platform.libc_ver()[1] or None,
         python=".".join(platform.python_version_tuple()[:2]),
         machine=platform.machine(),
         runtime="wsl2" if "microsoft" in platform.release().lower() else host.runtime,
+        details={**host.details, **{k: v for k, v in details.items() if v is not None}},
     )
+
+
+def _mode(config: str | None) -> str | None:
+    found = re.search(r'^\s*mode\s*=\s*"([\w-]+)"', config or "", re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:200] or "it is missing"
 
 
 def _ask(command: list[str]) -> str:
