@@ -1,0 +1,2 @@
+FROM nvidia/cuda:11.0-base
+RUN apt-get update

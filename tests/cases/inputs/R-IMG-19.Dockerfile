@@ -1,0 +1,2 @@
+FROM ubuntu:20.04
+RUN apt-get update && apt-get install tzdata

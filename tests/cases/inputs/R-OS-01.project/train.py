@@ -1,0 +1,3 @@
+import os
+DATA = r'C:\Users\me\data'
+os.system('copy a b')

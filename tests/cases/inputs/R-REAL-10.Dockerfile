@@ -1,0 +1,3 @@
+FROM nvidia/cuda:12.1.1-runtime-ubuntu20.04
+RUN apt-get update && apt-get install -y python3-pip && rm -rf /var/lib/apt/lists/*
+RUN pip3 install torch==2.5.1
