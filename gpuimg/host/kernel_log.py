@@ -125,14 +125,14 @@ def read_kernel_log(text: str) -> Readings | None:
     catalogue = xids()
     for (bus, number), count in sorted(seen.items()):
         row = catalogue.get(number) or _unknown(number)
-        severity = "fail" if row.severity == "fail" else "warn"
+        how_bad: Severity = "fail" if row.severity == "fail" else "ok" if row.severity == "ok" else "warn"
         times = f" ({count} times)" if count > 1 else ""
         kind = "; a program's fault" if row.severity == "app" and count < _REPEATED else ""
         said = f" [{words[bus, number][:100]}]" if words[bus, number] else ""
         out.findings.append(
             HostFinding(
                 "xid",
-                "fail" if severity == "fail" else "warn",
+                how_bad,
                 f"Xid {number} on {bus}{times}: {row.meaning}{kind}{said}",
                 row.fix,
                 row.source,
