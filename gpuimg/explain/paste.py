@@ -54,6 +54,11 @@ _VALUES: dict[str, str] = {
     "capability": r"(?:compute capability|sm_|CUDA capability sm_)\s*[:=]?\s*(\d{1,2}\.\d|\d{2,3})\b",
     "cpu": r"model name\s*:\s*(.+)",
 }
+_LISTED = re.compile(
+    r"^(?!.*(?:trying|[Ee]rror|[Cc]annot|[Uu]ndefined|not found|No such|[Ww]arn|WARN|\b[Ll]oad))(?:.*\s)?(/\S+/lib[\w.+-]+\.so[\w.]*)(?: -> \S+)?\s*$",
+    re.M,
+)
+"""A line of find, ls -l, locate or dpkg -L; not one of an error message or of LD_DEBUG's search."""
 _UNITS = {"": 1 / 1024, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
 _BIG_SHM_MIB = 1024
 """A shared memory of this size is not the 64 MB that Docker gives by default."""
@@ -112,7 +117,7 @@ def read_situation(text: str) -> Situation:
         flags.add("driver_known")
     if "ld_library_path" in values:
         flags.add("ld_library_path")
-    files = tuple(dict.fromkeys(re.findall(r"^\s*(/\S+/lib[\w.+-]+\.so[\w.]*)\s*$", text, re.M)))
+    files = tuple(dict.fromkeys(_LISTED.findall(text)))
     if files:
         flags.add("files_listed")
     return Situation(text, frozenset(flags), values, files)
