@@ -75,7 +75,9 @@ def build_target(
             "--output", f"type=image,name={reference},push=true,oci-mediatypes=true,"
             "compression=zstd,compression-level=3,force-compression=true",
         ]  # fmt: skip
-        command += ["--builder", builder] if builder else []
+        # the engine's own builder shares this machine's network: engines without a bridge (and odd MTUs, VPN, DNS) work;
+        # another builder would need an entitlement for that
+        command += ["--builder", builder] if builder else ["--network", "host"]
         command += ["--platform", platform] if platform else []
         command += ["--target", target] if target else []
         for name, value in sorted(arguments.items()):
