@@ -128,7 +128,12 @@ def _exact(
         other = by_name.get(name)
         if other is None or name == item.req.name or not len(wanted):
             continue
-        if any(b.index == "pypi" and name not in pins(b) for b in kb.builds(item.req.name, build.version)):
+        # CPU-only rows of other processors and rows of extras hold less metadata: only for torch's pins do they tell.
+        rivals = [
+            b for b in kb.builds(item.req.name, build.version)
+            if b.index == "pypi" and (name == "torch" or (b.machine == build.machine and b.extra == build.extra))
+        ]  # fmt: skip
+        if any(name not in pins(b) for b in rivals):
             continue  # another wheel of the very release does without the pin: it is documentation's, not the metadata's
         if name == "numpy" and item.req.name in NUMPY_1:
             continue  # an ABI that pip does not know of: numpy_abi() says it
