@@ -35,7 +35,7 @@ from isal import isal_zlib
 from gpuimg.errors import BadInput
 
 CHUNK = 1 << 20
-RECIPE = "1"
+RECIPE = "2"
 """Changes when the same wheel would give other bytes; part of every cache key."""
 
 
@@ -172,8 +172,9 @@ class _FastWheel(WheelFile):
 class _TarDestination(WheelDestination):
     """installer's destination that writes into a :class:`LayerTar`."""
 
-    def __init__(self, tar: LayerTar, environment: Environment, distribution: str) -> None:
+    def __init__(self, tar: LayerTar, environment: Environment, distribution: str, record_mode: bool) -> None:
         self._tar = tar
+        self._record_mode = record_mode
         self._prefix = environment.prefix
         self._site_packages = environment.site_packages
         self._schemes = environment.schemes(distribution)
@@ -220,7 +221,7 @@ class _TarDestination(WheelDestination):
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerows(sorted({entry.to_row() for _, entry in records}))
-        self._add(f"{self._site_packages}/{record_file_path}", text.getvalue().encode(), False)
+        self._add(f"{self._site_packages}/{record_file_path}", text.getvalue().encode(), self._record_mode)
 
     def _add(self, target: str, data: bytes, executable: bool) -> RecordEntry:
         self._tar.add(target, (data,), len(data), executable=executable)
@@ -240,7 +241,9 @@ def write_wheel(wheel: Path, tar: LayerTar, environment: Environment) -> None:
     try:
         with wheel.open("rb") as handle, zipfile.ZipFile(wheel) as archive:
             source = _FastWheel(archive, handle)
-            destination = _TarDestination(tar, environment, source.distribution)
+            record = archive.getinfo(f"{source.dist_info_dir}/RECORD")
+            executable = bool((record.external_attr >> 16) & 0o111)  # some wheels ship it so; installers keep that
+            destination = _TarDestination(tar, environment, source.distribution, executable)
             with warnings.catch_warnings():
                 # a few wheels carry stale bytecode; installer leaves it out, and so do we
                 warnings.filterwarnings("ignore", "Skip installing", RuntimeWarning)
