@@ -81,6 +81,8 @@ def packages_of_channels(
         )
     if torch is not None:
         yield from _companions(torch, named, kb)
+        if official and not forge_first:
+            yield from _python(torch, named.get("python"), kb)
     if "pip" not in named and "torch" in named:
         pass
     if "torch" in named:
@@ -119,6 +121,27 @@ def packages_of_channels(
             "opencv, or put opencv-python-headless under pip:",
             "https://anaconda.org/conda-forge/opencv",
         )
+
+
+def _python(torch: Requirement, python: Requirement | None, kb: Knowledge) -> Iterator[LintFinding]:
+    """The pytorch channel built each release from 1.11 on for the Pythons of its wheels; conda-forge builds for more."""
+    written, version = _series(python), _number(torch)
+    if written is None or version is None or (_series(torch) or (0, 0)) < (1, 11):
+        return
+    known = {
+        p
+        for v in kb.versions("torch")
+        if v == version or v.startswith(f"{version}.")
+        for b in kb.builds("torch", v)
+        for p in b.pythons or ()
+    }
+    series = sorted(tuple(int(n) for n in p.split(".")) for p in known)
+    if series and not series[0] <= written <= series[-1] and python is not None:
+        low, high = (".".join(map(str, s)) for s in (series[0], series[-1]))
+        yield finding(
+            "no-such-build", "error", python, f"pytorch {version} was built for Python {low} to {high}, and python={'.'.join(map(str, written))} is asked for: conda cannot solve it",
+            f"python={high}, or a pytorch that has this Python", PREVIOUS,
+        )  # fmt: skip
 
 
 def _position(channels: Sequence[str], name: str) -> int:
