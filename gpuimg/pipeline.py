@@ -136,6 +136,14 @@ def read_plans(settings: Settings) -> tuple[Matrix, tuple[Plan, ...], tuple[tupl
     return matrix, plans, expanded.excluded
 
 
+def refusal(plan: Plan) -> list[str]:
+    """Why a cell is not built: its blockers, or that nothing is known to install for it. Empty when it can be."""
+    blockers = [f.evidence for f in plan.findings if f.verdict == "no"]
+    if not blockers and not plan.requirements:
+        blockers = [f.evidence for f in plan.findings if f.verdict == "unknown"] or ["nothing is known to install"]
+    return blockers
+
+
 def _named(plan: Plan) -> Plan:
     """The plan under the id of what it became: 'auto' gives way to the wheel_cuda that was chosen."""
     cell = plan.cell
@@ -279,9 +287,9 @@ def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
     matrix, plans, _ = read_plans(settings)
 
     def one(plan: Plan) -> dict[str, Any]:
-        blockers = [f.evidence for f in plan.findings if f.verdict == "no"]
+        blockers = refusal(plan)
         if blockers:
-            return {"id": plan.cell.id, "error": "refused: " + "; ".join(blockers), "hint": _instead(plan)}
+            return {"id": plan.cell.id, "error": "refused: " + "; ".join(blockers), "hint": advice(plan)}
         seconds: dict[str, float] = {}
         try:
             with _timed(seconds, "build"):
@@ -300,9 +308,9 @@ def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
 def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
     """Build, verify and certify one cell; never raises for what is wrong with this cell alone."""
     cell = plan.cell
-    if plan.verdict in ("does-not-fit", "unknown") and any(f.verdict == "no" for f in plan.findings):
-        blockers = "; ".join(f.evidence for f in plan.findings if f.verdict == "no")
-        return Outcome(cell.id, "refused", blockers, hint=_instead(plan))
+    blockers = refusal(plan)
+    if blockers:
+        return Outcome(cell.id, "refused", "; ".join(blockers), hint=advice(plan))
     seconds: dict[str, float] = {}
     try:
         with _timed(seconds, "build"):
@@ -519,8 +527,12 @@ def _proven(scope: dict[str, Any], evidence: Evidence) -> str:
     return f"{where}, profile {evidence.profile}, {passed} checks passed"
 
 
-def _instead(plan: Plan) -> str | None:
+def advice(plan: Plan) -> str | None:
+    """The nearest possible thing, in one line."""
     if plan.instead:
         first = plan.instead[0]
-        return f"instead: {first.get('why') or first}"
+        asked = first.get("requirement")
+        what = ", ".join(f"{name}=={version}" for name, version in asked.items()) if isinstance(asked, dict) else ""
+        why = str(first.get("why") or "")
+        return f"instead: {what}" + (f" ({why})" if what and why else why)
     return next((f.fix for f in plan.findings if f.fix), None)

@@ -19,13 +19,13 @@ from gpuimg.cli.output import json_option, out, print_json
 def command(matrix: Path, only: tuple[str, ...], folder: Path, check: bool, as_json: bool) -> int:
     """Resolve every cell of MATRIX once and pin its wheels with hashes in OUT/<cell>/pylock.toml (PEP 751)."""
     from gpuimg.layers.lockfile import total_bytes
-    from gpuimg.pipeline import Settings, lock_is_current, lock_plan, read_plans
+    from gpuimg.pipeline import Settings, lock_is_current, lock_plan, read_plans, refusal
 
     settings = Settings(matrix, only=only, out=folder, relock=not check)
     document, plans, _ = read_plans(settings)
     rows, stale = [], []
     for plan in plans:
-        if any(f.verdict == "no" for f in plan.findings):
+        if refusal(plan):
             continue
         if check:
             if not lock_is_current(plan, settings):

@@ -29,11 +29,11 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
         return 0
     if matrix is None:
         raise click.UsageError("give a MATRIX file, or --schema")
-    from gpuimg.pipeline import Settings, read_plans
+    from gpuimg.pipeline import Settings, advice, read_plans, refusal
 
     settings = Settings(matrix, only=only)
     _, plans, excluded = read_plans(settings)
-    impossible = [p for p in plans if any(f.verdict == "no" for f in p.findings)]
+    impossible = [p for p in plans if refusal(p)]
     if as_json:
         print_json(
             {
@@ -59,10 +59,10 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
     out.print(table)
     for p in plans:
         for finding in p.findings:
-            if finding.verdict in ("no", "warn"):
+            if finding.verdict in ("no", "warn") or (finding.verdict == "unknown" and p in impossible):
                 out.print(f"  {p.cell.id}: {finding.verdict}: {finding.evidence}")
-        for instead in p.instead[:1]:
-            out.print(f"    instead: {instead.get('why') or instead}")
+        if p.instead:
+            out.print(f"    {advice(p)}")
     for cell, reason in excluded:
         out.print(f"  {cell.id}: excluded: {reason}", style="dim")
     return 1 if impossible else 0

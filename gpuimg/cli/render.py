@@ -20,14 +20,14 @@ def command(matrix: Path, only: tuple[str, ...], folder: Path, as_json: bool) ->
 
     They build with plain `docker buildx build` or `docker buildx bake`, without gpuimg.
     """
-    from gpuimg.pipeline import Settings, lock_plan, read_plans, render_plan, write_bake
+    from gpuimg.pipeline import Settings, lock_plan, read_plans, refusal, render_plan, write_bake
 
     settings = Settings(matrix, only=only, out=folder)
     document, plans, _ = read_plans(settings)
     pairs, refused = [], []
     for plan in plans:
-        if any(f.verdict == "no" for f in plan.findings):
-            refused.append({"id": plan.cell.id, "why": [f.evidence for f in plan.findings if f.verdict == "no"]})
+        if refusal(plan):
+            refused.append({"id": plan.cell.id, "why": refusal(plan)})
             continue
         pairs.append((plan, render_plan(plan, lock_plan(plan, document, settings), settings)))
     bake = write_bake(pairs, settings)

@@ -198,9 +198,25 @@ InferenceSession.run = _run
     assert not judge(found, load_policy()).certified
 
 
+def in_matmul(what: str) -> str:
+    """A patch of the framework that does ``what`` when compute.matmul, and no other check, runs a session."""
+    return f"""
+import ctypes as _ctypes, sys as _sys, time as _time
+_real = InferenceSession.run
+def _run(self, *a, **k):
+    frame = _sys._getframe()
+    while frame:
+        if frame.f_code.co_name == "matmul" and frame.f_code.co_filename.endswith("compute.py"):
+            {what}
+        frame = frame.f_back
+    return _real(self, *a, **k)
+InferenceSession.run = _run
+"""
+
+
 def test_hang_in_the_framework_fails_that_check_alone(broken: Any) -> None:
-    patch = "\nimport sys, time\nif 'compute.matmul' in sys.argv: time.sleep(1000)\n"
-    found = run_suite(broken(run=append(patch)), profile="smoke", gpus="none", timeout_scale=0.1)
+    image = broken(run=append(in_matmul("_time.sleep(1000)")))
+    found = run_suite(image, profile="smoke", gpus="none", timeout_scale=0.1)
     assert found.host["authentic"]["ok"]
     statuses = {c.id: c.status for c in found.checks}
     assert statuses["compute.matmul"] in ("fail", "error")
@@ -209,8 +225,7 @@ def test_hang_in_the_framework_fails_that_check_alone(broken: Any) -> None:
 
 
 def test_segfault_in_the_framework_fails_that_check_alone(broken: Any) -> None:
-    patch = "\nimport sys, ctypes\nif 'compute.matmul' in sys.argv: ctypes.string_at(0)\n"
-    found = run_suite(broken(run=append(patch)), profile="smoke", gpus="none")
+    found = run_suite(broken(run=append(in_matmul("_ctypes.string_at(0)"))), profile="smoke", gpus="none")
     assert found.host["authentic"]["ok"]
     assert list(troubles(found)) == ["compute.matmul"]
     assert "SIGSEGV" in troubles(found)["compute.matmul"]

@@ -159,7 +159,7 @@ def test_interrupt_ends_with_one_line_and_no_container(matrix: Path) -> None:
     [
         (["certify", "absent.yaml"], {}, 2, "no such file"),
         (["certify", "m.yaml", "--registry", "127.0.0.1:9/x"], {}, 4, "127.0.0.1:9"),
-        (["certify", "m.yaml"], {"DOCKER_HOST": "unix:///nonexistent.sock"}, 4, "engine"),
+        (["certify", "m.yaml"], {"DOCKER_HOST": "unix:///nonexistent.sock"}, 4, "no Docker Engine"),
         (["certify", "m.yaml", "--only", "tensor*"], {}, 2, "no cell matches"),
         (["certify"], {}, 2, "MATRIX"),
         (["certify", "--image", "{registry}/{unique}/none:1"], {}, 4, "no image"),
