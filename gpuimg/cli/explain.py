@@ -28,7 +28,7 @@ def command(source: tuple[str, ...], as_json: bool) -> int:
     text = _text(source)
     causes = explain(text)
     if as_json:
-        print_json({"causes": [cause.to_json() for cause in causes]})
+        print_json({"verdict": "known" if causes else "unknown", "causes": [cause.to_json() for cause in causes]})
         return 0 if causes else 3
     if not causes:
         out.print("[bold]not recognised[/]: no message in it that is in the catalogue")
@@ -37,8 +37,8 @@ def command(source: tuple[str, ...], as_json: bool) -> int:
     for place, cause in enumerate(causes):
         out.print(f"{_SURE[cause.confidence]} ", end="")
         out.print(cause.cause, markup=False, style="bold" if place == 0 else None)
-        out.print(f"  do:   {cause.fix}", markup=False)
         out.print(f"  seen: {cause.evidence}", markup=False, style="dim")
+        out.print(f"  do:   {cause.fix}", markup=False)
         out.print(f"  {cause.rule}, {cause.source}", markup=False, style="dim")
     return 0
 

@@ -49,5 +49,6 @@ def test_host_json_has_the_agreed_keys() -> None:
 
 def test_explain_json_has_the_agreed_keys() -> None:
     document = json.loads(call("explain", "could not select device driver", "--json").stdout)
+    assert document["verdict"] == "known"
     assert set(document["causes"][0]) == {"rule", "cause", "evidence", "fix", "confidence", "source"}
-    assert json.loads(call("explain", "fine", "--json").stdout) == {"causes": []}
+    assert json.loads(call("explain", "fine", "--json").stdout) == {"verdict": "unknown", "causes": []}
