@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import platformdirs
 
@@ -37,9 +38,11 @@ from gpuimg.certify import (
 )
 from gpuimg.certify.certificate import parse_time
 from gpuimg.dockerfile import Rendered, bake_file, render_cell
+from gpuimg.dockerfile.pythons import pythons_of, systems, systems_with
 from gpuimg.dockerfile.render import image_tag, public_base
 from gpuimg.engine.bases import provide_base
-from gpuimg.engine.client import connect
+from gpuimg.engine.build import stop_builds
+from gpuimg.engine.client import connect, is_local
 from gpuimg.engine.container import kill_running
 from gpuimg.engine.gpu_access import find_gpu_access
 from gpuimg.engine.publish import provide_digest
@@ -47,15 +50,16 @@ from gpuimg.engine.reference import parse_reference
 from gpuimg.engine.registry import Repository
 from gpuimg.engine.verify import run_suite, suite_digest
 from gpuimg.errors import BadInput, EnvironmentFault, GpuimgError, nearest
+from gpuimg.host.local import read_here
 from gpuimg.knowledge import load
-from gpuimg.knowledge.planning import Target, plan_cell
+from gpuimg.knowledge.planning import Target
 from gpuimg.layers.assembly import Assembler
 from gpuimg.layers.lockfile import LockedWheel, Platform, read_lock
 from gpuimg.layers.produce import Produced, Producer, layers_of, produce
 from gpuimg.layers.resolve import lock_requirements
 from gpuimg.matrix import Matrix, expand, load_matrix
-from gpuimg.matrix.expand import cell_id
-from gpuimg.nouns import Cell, Evidence, Plan
+from gpuimg.matrix.choose import choose_plan
+from gpuimg.nouns import Cell, Evidence, Finding, Host, Plan
 from gpuimg.report.entry import Entry, write_entry, write_text
 
 State = Literal["certified", "unchanged", "failed", "cannot-tell", "refused", "error"]
@@ -99,6 +103,8 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     hint: str | None = None
+    exit_code: int | None = None
+    """Of an 'error': bad input 2, cannot tell 3, environment 4."""
 
     def to_json(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if v not in (None, {}, ())}
@@ -112,28 +118,91 @@ def default_cache() -> Path:
 # --- what to build ----------------------------------------------------------------------------------------------
 
 
-def read_plans(settings: Settings) -> tuple[Matrix, tuple[Plan, ...], tuple[tuple[Cell, str], ...]]:
-    """Matrix file → (matrix, plans asked for, excluded cells with their reason). Impossible cells are among the plans.
+@dataclass(frozen=True)
+class Job:
+    """What a matrix file asks for, here: plans to build, and what is left out with the reason."""
+
+    matrix: Matrix
+    plans: tuple[Plan, ...]
+    """Impossible cells are among them: see :func:`refusal`."""
+    excluded: tuple[tuple[Cell, str], ...] = ()
+    with_gpu: tuple[Cell, ...] = ()
+    """Cells left out because no GPU is reached here."""
+    notes: tuple[str, ...] = ()
+
+
+def read_job(settings: Settings, cards: Callable[[], Sequence[Target]] = lambda: ()) -> Job:
+    """Matrix file → plans. ``cards`` looks for the server's own cards; it is called when a row is ``only_with: gpu``.
 
     Raises:
-        BadInput: the file is wrong, or ``only`` matches no cell.
+        BadInput: the file is wrong, two rows become the same cell, or ``only`` matches no cell.
     """
     matrix = load_matrix(settings.matrix)
     expanded = expand(matrix, settings.matrix)
+    own = tuple(cards()) if expanded.with_gpu else ()
     targets = [Target(t.gpu, t.driver) for t in matrix.targets]
-    plans = tuple(_named(plan_cell(cell, targets=targets, knowledge=load())) for cell in expanded.cells)
+    plans = [_on_system(choose_plan(cell, targets, load())) for cell in expanded.cells]
+    if own:
+        plans += [_on_system(choose_plan(cell, own, load())) for cell in expanded.with_gpu]
+    places: dict[str, Cell] = {}
+    for cell in (plan.cell for plan in plans):
+        first = places.setdefault(cell.id, cell)
+        if first is not cell:
+            raise BadInput.at(cell.file, cell.line, f"this becomes {cell.id}, as line {first.line} does")
+    left_out = () if own else expanded.with_gpu
+    job = Job(matrix, tuple(plans), expanded.excluded, left_out, expanded.notes)
     if settings.only:
-        ids = [plan.cell.id for plan in plans]
-        plans = tuple(p for p in plans if any(fnmatch(p.cell.id, pattern) for pattern in settings.only))
-        if not plans:
-            near = nearest(settings.only[0], ids)
-            raise BadInput(
-                f"{settings.matrix}: no cell matches {', '.join(settings.only)}; cells: {', '.join(ids)}",
-                hint=f"did you mean {near}?" if near else None,
-            )
+        job = replace(job, plans=_only(settings, job), with_gpu=())
     if settings.profile:
-        plans = tuple(replace(p, cell=replace(p.cell, profile=settings.profile)) for p in plans)
-    return matrix, plans, expanded.excluded
+        named = tuple(replace(p, cell=replace(p.cell, profile=settings.profile)) for p in job.plans)
+        job = replace(job, plans=named)
+    return job
+
+
+def _only(settings: Settings, job: Job) -> tuple[Plan, ...]:
+    ids = [plan.cell.id for plan in job.plans]
+    kept = tuple(p for p in job.plans if any(fnmatch(p.cell.id, pattern) for pattern in settings.only))
+    if not kept:
+        near = nearest(settings.only[0], ids)
+        raise BadInput(
+            f"{settings.matrix}: no cell matches {', '.join(settings.only)}; cells: {', '.join(ids)}",
+            hint=f"did you mean {near}?" if near else None,
+        )
+    return kept
+
+
+def _on_system(plan: Plan) -> Plan:
+    """The plan, refused when its distribution is none we build on or has no such Python."""
+    cell = plan.cell
+    have = pythons_of(cell.os)
+    if plan.python in have:
+        return plan
+    if have:
+        also = ", ".join(systems_with(plan.python))
+        text = f"{cell.os} has Python {', '.join(have)}, not {plan.python}"
+        fix = f"os: {also}" if also else f"python: {have[0]}"
+    else:
+        text, fix = f"images are built on {', '.join(systems())}; not on {cell.os}", "os: debian12"
+    finding = Finding("python-os", "no", text, "packages of the distribution", fix=fix)
+    return replace(plan, verdict="does-not-fit", findings=(finding, *plan.findings))
+
+
+def cards_here(gpus: str = "auto") -> tuple[Target, ...]:
+    """The cards and driver that containers of this engine reach; empty when there are none, or the engine is remote.
+
+    Raises:
+        EnvironmentFault: no engine answers.
+    """
+    client = connect()
+    if gpus == "none" or not is_local(client) or find_gpu_access(client, gpus).kind == "none":
+        return ()
+    host = _here()
+    return tuple(dict.fromkeys(Target(gpu.name, host.driver, host.driver_cuda) for gpu in host.gpus))
+
+
+@lru_cache(maxsize=1)
+def _here() -> Host:
+    return read_here()
 
 
 def refusal(plan: Plan) -> list[str]:
@@ -142,15 +211,6 @@ def refusal(plan: Plan) -> list[str]:
     if not blockers and not plan.requirements:
         blockers = [f.evidence for f in plan.findings if f.verdict == "unknown"] or ["nothing is known to install"]
     return blockers
-
-
-def _named(plan: Plan) -> Plan:
-    """The plan under the id of what it became: 'auto' gives way to the wheel_cuda that was chosen."""
-    cell = plan.cell
-    if cell.cuda != "auto" or not plan.wheel_cuda:
-        return plan
-    named = cell_id(cell.framework, cell.version, cell.device, plan.wheel_cuda, cell.python, cell.os)
-    return replace(plan, cell=replace(cell, id=named))
 
 
 # --- pin and render ---------------------------------------------------------------------------------------------
@@ -229,6 +289,19 @@ class Workshop:
     assembler: Assembler
     base_lock: threading.Lock = field(default_factory=threading.Lock)
     engine_lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """End what other threads have running: builds and containers at once, downloads soon; nothing new begins."""
+        self.stopping.set()
+        self.assembler.stop()
+        stop_builds()
+        kill_running()
+
+    def go_on(self) -> None:
+        """Raises EnvironmentFault once :meth:`stop` was called."""
+        if self.stopping.is_set():
+            raise EnvironmentFault("stopped")
 
     def repository(self, name: str) -> Repository:
         return Repository.of(f"{self.registry}/{name}")
@@ -264,6 +337,7 @@ def build_cell(plan: Plan, workshop: Workshop) -> Produced:
     def say(text: str) -> None:
         workshop.say(cell.id, text)
 
+    workshop.go_on()
     wheels = lock_plan(plan, workshop.matrix, settings)
     rendered = render_plan(plan, wheels, settings)
     with workshop.base_lock:
@@ -284,7 +358,7 @@ def build_cell(plan: Plan, workshop: Workshop) -> Produced:
 
 def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Every cell built into the registry, several at once; a cell's trouble is in its row, under 'error'."""
-    matrix, plans, _ = read_plans(settings)
+    job = read_job(settings, lambda: cards_here(settings.gpus))
 
     def one(plan: Plan) -> dict[str, Any]:
         blockers = refusal(plan)
@@ -295,14 +369,30 @@ def build_all(settings: Settings, say: Say) -> list[dict[str, Any]]:
             with _timed(seconds, "build"):
                 made = build_cell(plan, workshop)
         except GpuimgError as error:
-            return {"id": plan.cell.id, "error": error.message, "hint": error.hint}
+            return {"id": plan.cell.id, "error": error.message, "hint": error.hint, "exit": error.exit_code}
         row: dict[str, Any] = {
             "id": plan.cell.id, "reference": f"{made.repository}@{made.digest}", "seconds": seconds["build"],
         }  # fmt: skip
         return row | ({"work": made.work.to_json()} if made.work else {})
 
-    with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
-        return list(pool.map(one, plans))
+    with open_workshop(settings, job.matrix, say) as workshop:
+        return each(one, job.plans, settings.jobs, workshop)
+
+
+T = TypeVar("T")
+
+
+def each(work: Callable[[Plan], T], plans: Sequence[Plan], jobs: int, workshop: Workshop) -> list[T]:
+    """``work`` on every plan, ``jobs`` at once; on Ctrl-C what runs is stopped and cleaned up before it is passed on."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, plan) for plan in plans]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            workshop.stop()
+            raise
 
 
 def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
@@ -310,7 +400,8 @@ def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
     cell = plan.cell
     blockers = refusal(plan)
     if blockers:
-        return Outcome(cell.id, "refused", "; ".join(blockers), hint=advice(plan))
+        state: State = "refused" if any(f.verdict == "no" for f in plan.findings) else "cannot-tell"
+        return Outcome(cell.id, state, "; ".join(blockers), hint=advice(plan))
     seconds: dict[str, float] = {}
     try:
         with _timed(seconds, "build"):
@@ -322,7 +413,9 @@ def certify_cell(plan: Plan, workshop: Workshop) -> Outcome:
             cell={"id": cell.id, "version": plan.version, "wheel_cuda": plan.wheel_cuda, "python": plan.python},
         )  # fmt: skip
     except GpuimgError as error:
-        return Outcome(cell.id, "error", error.message, seconds=seconds, hint=error.hint)
+        return Outcome(
+            cell.id, "error", error.message, seconds=seconds, hint=error.hint, exit_code=error.exit_code
+        )  # fmt: skip
     amounts = {}
     if produced.work is not None:
         amounts = {"fetched": produced.work.fetched, "uploaded": produced.work.uploaded}
@@ -357,6 +450,7 @@ def certify_image(
         return replace(earlier, cell=name, state="unchanged", seconds=seconds)
     with workshop.engine_lock, _timed(seconds, "verify"):
         # one at a time: checks measure speed, and two at once would measure each other
+        workshop.go_on()
         workshop.say(name, f"verify with profile {profile}")
         evidence = run_suite(
             reference, profile=profile, gpus=gpus, framework=framework, network=network,
@@ -395,29 +489,24 @@ def certify_image(
     return outcome
 
 
-def certify_all(settings: Settings, say: Say) -> tuple[Outcome, ...]:
+def certify_all(settings: Settings, say: Say) -> tuple[Job, tuple[Outcome, ...]]:
     """The main job: every cell of the matrix, several builds at once, verification one at a time.
 
     Raises:
         GpuimgError: nothing could be begun (bad matrix, no registry, no engine). What is wrong with one cell is in
         its outcome instead.
     """
-    matrix, plans, _ = read_plans(settings)
     connect()
-    with open_workshop(settings, matrix, say) as workshop, ThreadPoolExecutor(settings.jobs) as pool:
-        futures = [pool.submit(certify_cell, plan, workshop) for plan in plans]
-        try:
-            outcomes = tuple(future.result() for future in futures)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            kill_running()
-            raise
+    job = read_job(settings, lambda: cards_here(settings.gpus))
+    for note in job.notes:
+        say("matrix", note)
+    with open_workshop(settings, job.matrix, say) as workshop:
+        outcomes = tuple(each(lambda plan: certify_cell(plan, workshop), job.plans, settings.jobs, workshop))
         write_text(
             workshop.run / "state.json",
             json.dumps({"matrix": str(settings.matrix), "outcomes": [o.to_json() for o in outcomes]}, indent=1),
         )
-    return outcomes
+    return job, outcomes
 
 
 def certify_reference(
@@ -450,17 +539,20 @@ def certify_reference(
 
 def result_key(digest: str, profile: str, framework: str | None, gpus: str, policy: str) -> str:
     """Image digest × suite × profile × GPUs and driver × policy, as one hex digest."""
-    access = find_gpu_access(connect(), gpus)
-    parts = [digest, suite_digest(), profile, framework, policy, access.kind, _driver()]
+    client = connect()
+    access = find_gpu_access(client, gpus)
+    where: list[object] = []
+    if access.kind != "none":
+        # a remote engine's cards cannot be seen from here: its identity stands for them
+        where = [_cards(), list(access.devices)] if is_local(client) else [client.info().get("ID"), access.devices]
+    parts = [digest, suite_digest(), profile, framework, policy, access.kind, where]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _driver() -> str | None:
-    """GPUs and driver as this machine's kernel names them; None without a GPU."""
-    try:
-        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
+def _cards() -> list[str]:
+    """Driver, and each card's name and UUID: what a result on this machine depends on."""
+    host = _here()
+    return [str(host.driver), *(f"{gpu.name} {gpu.uuid}" for gpu in host.gpus)]
 
 
 def _earlier(state: Path, key: str, repository: Repository) -> Outcome | None:

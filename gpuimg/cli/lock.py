@@ -19,19 +19,19 @@ from gpuimg.cli.output import json_option, out, print_json
 def command(matrix: Path, only: tuple[str, ...], folder: Path, check: bool, as_json: bool) -> int:
     """Resolve every cell of MATRIX once and pin its wheels with hashes in OUT/<cell>/pylock.toml (PEP 751)."""
     from gpuimg.layers.lockfile import total_bytes
-    from gpuimg.pipeline import Settings, lock_is_current, lock_plan, read_plans, refusal
+    from gpuimg.pipeline import Settings, lock_is_current, lock_plan, read_job, refusal
 
     settings = Settings(matrix, only=only, out=folder, relock=not check)
-    document, plans, _ = read_plans(settings)
+    job = read_job(settings)
     rows, stale = [], []
-    for plan in plans:
+    for plan in job.plans:
         if refusal(plan):
             continue
         if check:
             if not lock_is_current(plan, settings):
                 stale.append(plan.cell.id)
             continue
-        wheels = lock_plan(plan, document, settings)
+        wheels = lock_plan(plan, job.matrix, settings)
         rows.append({"id": plan.cell.id, "wheels": len(wheels), "bytes": total_bytes(wheels)})
     if as_json:
         print_json({"verdict": "stale" if stale else "ok", "stale": stale, "locked": rows})

@@ -45,6 +45,17 @@ def build_options(function: F) -> F:
     return function
 
 
+def cards() -> tuple[Any, ...]:
+    """Cards the engine reaches, for commands that work without an engine too."""
+    from gpuimg.errors import EnvironmentFault
+    from gpuimg.pipeline import cards_here
+
+    try:
+        return cards_here()
+    except EnvironmentFault:
+        return ()
+
+
 def say(cell: str, text: str) -> None:
     """One line a step on stderr, readable in a CI log."""
     err.print(f"[dim]{cell}[/]  {text}", markup=True)

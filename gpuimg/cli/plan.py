@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gpuimg.cli.matrix_options import only_option
+from gpuimg.cli.matrix_options import cards, only_option
 from gpuimg.cli.output import json_option, out, print_json
 
 
@@ -20,7 +20,7 @@ from gpuimg.cli.output import json_option, out, print_json
 def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: bool) -> int:
     """Cells of MATRIX with verdicts and estimated sizes. Nothing is fetched or built.
 
-    Exit codes: 0 every cell can be built, 1 some cannot, 2 the file is wrong.
+    Exit codes: 0 every cell can be built, 1 some cannot, 2 the file is wrong, 3 of some too little is known.
     """
     if schema:
         from gpuimg.matrix.schema import json_schema
@@ -29,20 +29,24 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
         return 0
     if matrix is None:
         raise click.UsageError("give a MATRIX file, or --schema")
-    from gpuimg.pipeline import Settings, advice, read_plans, refusal
+    from gpuimg.pipeline import Settings, advice, read_job, refusal
 
-    settings = Settings(matrix, only=only)
-    _, plans, excluded = read_plans(settings)
+    job = read_job(Settings(matrix, only=only), cards)
+    plans, excluded = job.plans, job.excluded
     impossible = [p for p in plans if refusal(p)]
+    no = any(f.verdict == "no" for p in impossible for f in p.findings)
+    code = 0 if not impossible else 1 if no else 3
     if as_json:
         print_json(
             {
-                "verdict": "ok" if not impossible else "problems",
+                "verdict": {0: "ok", 1: "problems", 3: "unknown"}[code],
                 "cells": [_row(p) for p in plans],
                 "excluded": [{"id": c.id, "reason": reason} for c, reason in excluded],
+                "with_gpu": [c.id for c in job.with_gpu],
+                "notes": list(job.notes),
             }
         )
-        return 1 if impossible else 0
+        return code
     from rich.table import Table
 
     total = sum(p.estimated_mib or 0 for p in plans if p not in impossible)
@@ -50,13 +54,13 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
     out.print(f"[bold]{good} of {len(plans)} cells can be built[/], about {total / 1024:.1f} GiB of wheels")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("cell", "verdict", "wheel_cuda", "cuDNN", "driver", "MiB"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for p in plans:
         table.add_row(
             p.cell.id, p.verdict, p.wheel_cuda or "-", p.cudnn or "-", f"≥ {p.min_driver}" if p.min_driver else "-",
             str(p.estimated_mib or "?"),
         )  # fmt: skip
-    out.print(table)
+    out.print(table, width=max(out.width, out.measure(table).maximum), crop=False)
     for p in plans:
         for finding in p.findings:
             if finding.verdict in ("no", "warn") or (finding.verdict == "unknown" and p in impossible):
@@ -65,7 +69,11 @@ def command(matrix: Path | None, only: tuple[str, ...], schema: bool, as_json: b
             out.print(f"    {advice(p)}")
     for cell, reason in excluded:
         out.print(f"  {cell.id}: excluded: {reason}", style="dim")
-    return 1 if impossible else 0
+    for cell in job.with_gpu:
+        out.print(f"  {cell.id}: only where the engine reaches a GPU; none is reached here", style="dim")
+    for note in job.notes:
+        out.print(f"  {note}", style="yellow", markup=False)
+    return code
 
 
 def _row(plan: Any) -> dict[str, Any]:

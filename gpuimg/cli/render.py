@@ -20,16 +20,16 @@ def command(matrix: Path, only: tuple[str, ...], folder: Path, as_json: bool) ->
 
     They build with plain `docker buildx build` or `docker buildx bake`, without gpuimg.
     """
-    from gpuimg.pipeline import Settings, lock_plan, read_plans, refusal, render_plan, write_bake
+    from gpuimg.pipeline import Settings, lock_plan, read_job, refusal, render_plan, write_bake
 
     settings = Settings(matrix, only=only, out=folder)
-    document, plans, _ = read_plans(settings)
+    job = read_job(settings)
     pairs, refused = [], []
-    for plan in plans:
+    for plan in job.plans:
         if refusal(plan):
             refused.append({"id": plan.cell.id, "why": refusal(plan)})
             continue
-        pairs.append((plan, render_plan(plan, lock_plan(plan, document, settings), settings)))
+        pairs.append((plan, render_plan(plan, lock_plan(plan, job.matrix, settings), settings)))
     bake = write_bake(pairs, settings)
     if as_json:
         print_json(

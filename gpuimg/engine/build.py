@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from gpuimg.errors import EnvironmentFault, GpuimgError
@@ -75,9 +77,10 @@ def build_target(
             "--output", f"type=image,name={reference},push=true,oci-mediatypes=true,"
             "compression=zstd,compression-level=3,force-compression=true",
         ]  # fmt: skip
+        command += ["--builder", builder] if builder else []
         # the engine's own builder shares this machine's network: engines without a bridge (and odd MTUs, VPN, DNS) work;
         # another builder would need an entitlement for that
-        command += ["--builder", builder] if builder else ["--network", "host"]
+        command += ["--network", "host"] if builder_driver(builder) == "docker" else []
         command += ["--platform", platform] if platform else []
         command += ["--target", target] if target else []
         for name, value in sorted(arguments.items()):
@@ -97,6 +100,24 @@ def build_target(
     return digest
 
 
+@lru_cache(maxsize=8)
+def builder_driver(builder: str | None = None) -> str:
+    """Driver of a buildx builder ('docker' is the engine's own); of the current one without a name.
+
+    Raises:
+        EnvironmentFault: there is no such builder, or it does not answer.
+    """
+    command = ["docker", "buildx", "inspect", *([builder] if builder else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(r"^Driver:\s*(\S+)", done.stdout, re.MULTILINE)
+    if done.returncode or found is None:
+        raise EnvironmentFault(
+            f"buildx builder {builder or '(current)'}: {done.stderr.strip()[-200:] or 'no answer'}",
+            hint="docker buildx ls shows the builders there are",
+        )
+    return found.group(1)
+
+
 def ca_bundle() -> Path | None:
     """The CA bundle this machine's user has set, if any; builds get it as a secret."""
     for name in CA_BUNDLES:
@@ -113,6 +134,7 @@ def _run(command: list[str], log: Path, say: Callable[[str], object]) -> int:
             start_new_session=True, env={**os.environ, "BUILDKIT_PROGRESS": "plain"},
         )  # fmt: skip
         assert process.stdout is not None
+        _RUNNING.add(process)
         try:
             for line in process.stdout:
                 out.write(line)
@@ -120,10 +142,29 @@ def _run(command: list[str], log: Path, say: Callable[[str], object]) -> int:
                 if step:
                     say(f"{step.group(1)} {step.group(2)}"[:110])
             return process.wait()
-        except BaseException:  # Ctrl-C included: BuildKit stops the build when its client goes
-            os.killpg(process.pid, signal.SIGTERM)
+        except BaseException:
+            _stop(process)
             process.wait(20)
             raise
+        finally:
+            _RUNNING.discard(process)
+
+
+_RUNNING: set[subprocess.Popen[str]] = set()
+
+
+def stop_builds() -> None:
+    """Stop every build this process has running, for Ctrl-C while they run in other threads.
+
+    BuildKit drops a build when its client goes; what was finished stays in its cache.
+    """
+    for process in list(_RUNNING):
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 _CAUSES = (

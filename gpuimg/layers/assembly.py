@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import requests
@@ -105,11 +105,26 @@ class Assembler:
         self.session = requests.Session()
         self._making: dict[str, Future[Blob]] = {}
         self._making_lock = Lock()
+        self._stopped = Event()
         self._pools = tuple(ThreadPoolExecutor(n) for n in (FETCHERS, CONVERTERS, UPLOADERS))
 
     def close(self) -> None:
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def stop(self) -> None:
+        """Let what runs in other threads end soon: downloads break off (and resume another time), nothing new begins.
+
+        A layer that is being written is written to its end.
+        """
+        self._stopped.set()
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _fetched(self, work: Work, count: int) -> None:
+        if self._stopped.is_set():
+            raise EnvironmentFault("stopped")
+        work.count(fetched=count)
 
     def assemble(
         self,
@@ -192,7 +207,7 @@ class Assembler:
     def _make(self, key: str, group: Group, environment: Environment, work: Work) -> Blob:
         fetch, convert, _ = self._pools
         files = [
-            fetch.submit(fetch_wheel, wheel, self.wheels, self.session, progress=lambda n: work.count(fetched=n))
+            fetch.submit(fetch_wheel, wheel, self.wheels, self.session, progress=lambda n: self._fetched(work, n))
             for wheel in group.wheels
         ]
         paths = [file.result() for file in files]

@@ -17,10 +17,15 @@ from gpuimg.nouns import Cell
 
 @dataclass(frozen=True)
 class Expanded:
-    """``cells`` to build, in file order; ``excluded`` ones with the reason the file gives."""
+    """``cells`` to build, in file order; ``excluded`` ones with the reason the file gives.
+
+    ``with_gpu`` are wanted only where the engine reaches a GPU; ``notes`` say what in the file has no effect.
+    """
 
     cells: tuple[Cell, ...]
     excluded: tuple[tuple[Cell, str], ...]
+    with_gpu: tuple[Cell, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def expand(matrix: Matrix, file: Path, *, os_python: Callable[[str], str | None] | None = None) -> Expanded:
@@ -33,6 +38,8 @@ def expand(matrix: Matrix, file: Path, *, os_python: Callable[[str], str | None]
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     cells: list[Cell] = []
     excluded: list[tuple[Cell, str]] = []
+    with_gpu: list[Cell] = []
+    used: set[int] = set()
     seen: dict[str, int | None] = {}
     for number, image in enumerate(matrix.images):
         line = line_of(text, ("images", number)) if text else None
@@ -40,23 +47,31 @@ def expand(matrix: Matrix, file: Path, *, os_python: Callable[[str], str | None]
             if cell.id in seen:
                 raise BadInput.at(str(file), line, f"cell {cell.id} is asked for twice (first on line {seen[cell.id]})")
             seen[cell.id] = line
-            reason = next(
-                (e.reason for e in matrix.exclude if _matches(cell, {str(k): v for k, v in e.when.items()})), None
-            )
-            if reason is None:
-                cells.append(cell)
+            matching = [
+                i for i, e in enumerate(matrix.exclude) if _matches(cell, {str(k): v for k, v in e.when.items()})
+            ]
+            used.update(matching)
+            if matching:
+                excluded.append((cell, matrix.exclude[matching[0]].reason))
+            elif image.only_with == "gpu":
+                with_gpu.append(cell)
             else:
-                excluded.append((cell, reason))
-    if not cells:
+                cells.append(cell)
+    if not cells and not with_gpu:
         raise BadInput(f"{file}: nothing to build: every cell is excluded")
-    return Expanded(tuple(cells), tuple(excluded))
+    notes = [
+        f"{file}:{line_of(text, ('exclude', i))}: this exclusion matches no cell"
+        for i in range(len(matrix.exclude))
+        if i not in used
+    ]
+    return Expanded(tuple(cells), tuple(excluded), tuple(with_gpu), tuple(notes))
 
 
 def _cells_of(
     image: Image, matrix: Matrix, file: str, line: int | None, python_of: Callable[[str], str | None]
 ) -> list[Cell]:
     defaults = matrix.defaults
-    device = image.device or defaults.device
+    device = image.device or ("cuda" if image.only_with == "gpu" else defaults.device)
     cudas: list[str | None] = [None] if device == "cpu" else list(image.cuda)
     out = []
     for version, cuda, os in itertools.product(image.version, cudas, image.os or [defaults.os]):
@@ -64,8 +79,10 @@ def _cells_of(
         pythons: list[str | None] = [*image.python] if image.python else [defaults.python]
         for asked in pythons:
             python = asked or own
-            if python is None:
-                raise BadInput.at(file, line, f"nothing is known of the Python of {os!r}; say python: as well")
+            if python is None or own is None:
+                raise BadInput.at(file, line, f"the distribution {os!r} is not known", allowed=load().oses, value=os)
+            if python.count(".") != 1:
+                raise BadInput.at(file, line, f"python {python!r} is no minor version such as '3.11'")
             out.append(
                 Cell(
                     id=cell_id(image.framework, version, device, cuda, python, os),

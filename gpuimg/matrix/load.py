@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,14 @@ from pydantic import BaseModel, ValidationError
 
 from gpuimg.errors import BadInput
 from gpuimg.matrix.schema import Matrix
+
+REGISTRY = re.compile(r"[A-Za-z0-9.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+"""Host and path as https://github.com/distribution/reference writes them."""
+MAX_DEPTH = 20
+MAX_BYTES = 1 << 20
+"""Of a matrix file; real ones have a few kilobytes."""
+MAX_NODES = 20_000
+"""Values after aliases are followed: a few lines of aliases to aliases can stand for billions."""
 
 
 def load_matrix(path: Path) -> Matrix:
@@ -35,8 +44,12 @@ def load_matrix(path: Path) -> Matrix:
 
 def parse_matrix(text: str, file: str) -> Matrix:
     """As :func:`load_matrix`, from text; ``file`` is named in errors."""
+    if len(text) > MAX_BYTES:
+        raise BadInput(f"{file}: {len(text)} characters; a matrix file has at most {MAX_BYTES}")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError:
+        raise BadInput(f"{file}: not YAML: nested too deep") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         raise BadInput.at(file, mark.line + 1 if mark else None, f"not YAML: {error.problem}") from None
@@ -46,20 +59,44 @@ def parse_matrix(text: str, file: str) -> Matrix:
         raise BadInput(f"{file}:1: the file is empty; it needs at least schema: gpuimg/v1 and images:")
     if not isinstance(node, yaml.MappingNode):
         raise BadInput.at(file, 1, "a matrix file is a mapping with schema: and images: at its top")
-    _no_duplicates(node, file)
+    _check_nodes(node, file, set())
+    if _size(node, {}) > MAX_NODES:
+        raise BadInput(f"{file}: its aliases stand for more than {MAX_NODES} values")
     try:
         document = yaml.safe_load(text)
-        return Matrix.model_validate(document)
+        matrix = Matrix.model_validate(document)
     except ValidationError as error:
         raise _explained(error, node, file) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # '1: 2024-13-45' fails while YAML makes a date of it
         raise BadInput(f"{file}: not YAML: {error}") from None
+    _check_registry(matrix, node, file)
+    return matrix
+
+
+def _check_registry(matrix: Matrix, node: yaml.Node, file: str) -> None:
+    text = matrix.registry
+    if not REGISTRY.fullmatch(text.rstrip("/")):
+        raise BadInput.at(
+            file, _locate(node, ("registry",))[0],
+            f"registry {text!r} is no HOST[:PORT]/PATH in lower case, without https://; "
+            "such as registry.example.com/team",
+        )  # fmt: skip
 
 
 def line_of(text: str, place: Sequence[str | int]) -> int | None:
     """Line (from 1) of the value at ``place`` (keys and list positions), or of the nearest parent that exists."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     return _locate(node, place)[0]
+
+
+_WORDS = {
+    "string_type": "text in quotes",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+"""pydantic's kinds of error, in words for people who write YAML."""
 
 
 def _explained(error: ValidationError, node: yaml.Node, file: str) -> BadInput:
@@ -80,6 +117,14 @@ def _explained(error: ValidationError, node: yaml.Node, file: str) -> BadInput:
             found = problem["input"]
             what = f"{label} {found!r} is not known" if len(allowed) > 1 else f"{label} is {found!r}"
             messages.append(BadInput.at(file, line, what, allowed=allowed, value=str(found)).message)
+        elif kind == "too_short":
+            messages.append(BadInput.at(file, line, f"{label} is an empty list; it needs one value at least").message)
+        elif kind in _WORDS:
+            found = problem["input"]
+            shown = "nothing" if found is None else f"{found!r}"
+            messages.append(
+                BadInput.at(file, line, f"{label or 'the file'} must be {_WORDS[kind]}, not {shown}").message
+            )
         else:
             text = problem["msg"].removeprefix("Value error, ")
             messages.append(BadInput.at(file, line, f"{label}: {text[0].lower() + text[1:]}").message)
@@ -128,15 +173,38 @@ def _types(annotation: Any) -> list[Any]:
     return [annotation, *(t for a in inner for t in _types(a))]
 
 
-def _no_duplicates(node: yaml.Node, file: str) -> None:
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values below a node with aliases followed (no cycles: checked before)."""
+    if id(node) not in known:
+        below: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            below = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
+        known[id(node)] = 1 + sum(_size(part, known) for part in below)
+    return known[id(node)]
+
+
+def _check_nodes(node: yaml.Node, file: str, done: set[int], above: tuple[int, ...] = ()) -> None:
+    """Refuse what YAML allows and a matrix file has no use for: duplicate or compound keys, values within themselves."""
+    if id(node) in above:
+        raise BadInput.at(file, node.start_mark.line + 1, "a value that contains itself")
+    if len(above) > MAX_DEPTH:
+        raise BadInput.at(file, node.start_mark.line + 1, f"nested more than {MAX_DEPTH} deep")
+    if id(node) in done:
+        return
+    done.add(id(node))
+    here = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise BadInput.at(file, line, "a key that is a list or mapping; keys are words")
             if key.value in seen:
                 raise BadInput.at(file, line, f"the key {key.value!r} stands here and on line {seen[key.value]}")
             seen[key.value] = line
-            _no_duplicates(value, file)
+            _check_nodes(value, file, done, here)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _no_duplicates(item, file)
+            _check_nodes(item, file, done, here)

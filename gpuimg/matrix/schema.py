@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 SCHEMA = "gpuimg/v1"
 PROFILES = ("smoke", "base", "training", "inference", "llm", "multi-gpu", "full")
@@ -25,7 +25,7 @@ def _listed(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
-Texts = Annotated[list[Text], BeforeValidator(_listed)]
+Texts = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]
 Profile = Literal["smoke", "base", "training", "inference", "llm", "multi-gpu", "full"]
 Framework = Literal[
     "torch", "tensorflow", "jax", "paddlepaddle", "mindspore", "onnxruntime", "cupy", "vllm", "tensorrt-llm"
@@ -57,7 +57,7 @@ class Image(_Strict):
     """One row: lists are multiplied out."""
 
     framework: Framework
-    version: Texts = Field(description="'2.6.0', a list of versions, or 'latest'")
+    version: Texts = Field(description="'2.6.0', a list of versions, or 'latest': the newest that fits the targets")
     cuda: Texts = Field(["auto"], description="wheel_cuda; 'auto' is the newest the version has")
     cudnn: Text = "auto"
     python: Texts | None = None
@@ -65,6 +65,17 @@ class Image(_Strict):
     device: Literal["cuda", "cpu"] | None = None
     profile: Profile | None = None
     packages: list[Text] = []
+    only_with: Literal["gpu"] | None = Field(
+        None, description="'gpu': built only where the engine reaches a GPU, for that server's card and driver"
+    )
+
+    @model_validator(mode="after")
+    def _no_cuda_for_a_cpu(self) -> Image:
+        if self.device == "cpu" and "cuda" in self.model_fields_set and self.cuda != ["auto"]:
+            raise ValueError("device: cpu and cuda: exclude each other")
+        if self.device == "cpu" and self.only_with == "gpu":
+            raise ValueError("device: cpu and only_with: gpu exclude each other")
+        return self
 
 
 class Exclude(_Strict):
