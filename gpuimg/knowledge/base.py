@@ -234,10 +234,27 @@ class Knowledge:
                 rows[key] = {**rows[key], **row} if key in rows else row
         for patch in self._hand.head["patches"].get(framework, ()):
             self._patch(rows, patch)
-        built = [self._build(framework, row) for row in rows.values()]
+        built = [self._build(framework, row) for row in self._with_base_pins(list(rows.values()))]
         built.sort(key=lambda b: (version_key(b.version), not b.default, b.machine != "x86_64", b.index, b.local or ""))
         self._expanded[framework] = tuple(built)
         return self._expanded[framework]
+
+    @staticmethod
+    def _with_base_pins(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """An extra installs the package itself too: what the package pins without it holds with it."""
+        own = {
+            (row["version"], row["machine"], row["index"]): row.get("requires") or ()
+            for row in rows
+            if not row.get("extra")
+        }
+        out = []
+        for row in rows:
+            more = own.get((row["version"], row["machine"], row["index"]), ()) if row.get("extra") else ()
+            have = list(row.get("requires") or ())
+            names = {re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0].lower() for text in have}
+            extra = [t for t in more if re.split(r"[^A-Za-z0-9._-]", t, maxsplit=1)[0].lower() not in names]
+            out.append({**row, "requires": [*have, *extra]} if extra else row)
+        return out
 
     def builds(self, framework: str, version: str | None = None, *, machine: str | None = None) -> tuple[Build, ...]:
         """Rows of a framework or companion, oldest version first; the default of pip comes first within a version.
