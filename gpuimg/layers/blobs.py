@@ -130,7 +130,9 @@ def _compress(
 
     compressor: _Compressor
     if compression == "zstd":
-        compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, threads=ZSTD_THREADS, write_checksum=False).compressobj()
+        compressor = zstandard.ZstdCompressor(
+            level=ZSTD_LEVEL, threads=ZSTD_THREADS, write_checksum=False
+        ).compressobj()
     else:
         compressor = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, 31)  # 31: gzip, no time, no name
 

@@ -153,8 +153,7 @@ def test_advice_holds(build: tuple[str, str | None], gpu: str, driver: str) -> N
         if (
             entry.get("driver")
             or not entry.get("requirement")
-            or ("index_url" not in entry
-            and "wheel_cuda" not in entry)
+            or ("index_url" not in entry and "wheel_cuda" not in entry)
         ):
             continue
         name, version = next(iter(entry["requirement"].items()))
