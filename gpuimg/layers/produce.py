@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpuimg.nouns import BaseImage, Plan
 
 Producer = Literal["stream", "buildkit"]
 Say = Callable[[str], object]
+_ONE_FOUNDATION = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def produce(
             context, target=None, reference=f"{target}:{tag}", arguments=arguments, log=log, builder=builder, say=say
         )
         return Produced(target, target.image_manifest(digest).digest, "buildkit", None)
-    foundation = _foundation(rendered, base, context, foundations, arguments, log, builder, say)
+    with _ONE_FOUNDATION:  # cells that share one must not build it at the same time: the engine refuses the second name
+        foundation = _foundation(rendered, base, context, foundations, arguments, log, builder, say)
     found = labels(plan) | {
         "org.opencontainers.image.base.digest": base.digest or "",
         "io.gpuimg.base.origin": base.origin,
