@@ -31,7 +31,7 @@ def thin(rows: list[dict[str, Any]], most: int = KEPT) -> list[dict[str, Any]]:
     proves="while computing and training the GPU was really busy, and neither heat nor hardware held it back",
     how="NVML at 5 Hz in a process beside: utilisation, clocks, power, temperature, event reasons; judged inside the "
     "stretches that checks marked as busy, without their first second",
-    threshold="busy ≥ 90 %; thermal or hardware slowdown in ≤ 5 % of samples; clock falls < 15 % while working; no low "
+    threshold="busy ≥ 90 % in products, at all in training of a small net; thermal or hardware slowdown in ≤ 5 % of samples; clock falls < 15 % while working; no low "
     "clock with power to spare. The software power cap alone is healthy",
     source="recorded on an H200: power cap all the time and 26 % under the maximum clock are healthy",
     needs=("gpu",),
@@ -74,6 +74,7 @@ def mon_curve(ctx: Context) -> Outcome:
                 power_limit_w=gpu.get("power_limit_w"),
                 sm_clock_max_mhz=gpu.get("sm_clock_max_mhz"),
                 busy_percent=float(ctx.floor("busy_percent", judge_curve.BUSY_PERCENT)),
+                full=stretch.get("full", True),
             )
             problems += [(f"GPU {index} during {stretch['label']}: {p.what}", p.fix) for p in found]
     if not judged:

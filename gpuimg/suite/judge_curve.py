@@ -19,6 +19,8 @@ RAMP_S = 1.0
 TAIL_S = 0.4
 MIN_SAMPLES = 5
 BUSY_PERCENT = 90.0
+SOME_PERCENT = 2.0
+"""A GPU that trains even a small net shows more than this in some sample; an idle one shows 0."""
 SLOWDOWN_SHARE = 0.05
 """Share of samples with a thermal or hardware reason above which it is a fault (one odd sample is not)."""
 DRIFT = 0.15
@@ -73,14 +75,27 @@ def curve_problems(
     power_limit_w: float | None = None,
     sm_clock_max_mhz: float | None = None,
     busy_percent: float = BUSY_PERCENT,
+    full: bool = True,
 ) -> list[Problem]:
-    """Judge the samples of one GPU inside one busy stretch (see :func:`cut`). ValueError with fewer than 5 samples."""
+    """Judge the samples of one GPU inside one busy stretch (see :func:`cut`). ValueError with fewer than 5 samples.
+
+    ``full`` False: the load waits for the host in between, so only an idle GPU and slowdowns are faults; clocks of a
+    card that rests now and then say nothing.
+    """
     if len(rows) < MIN_SAMPLES:
         raise ValueError(f"{len(rows)} samples are too few to judge")
     facts = summary(rows)
     problems: list[Problem] = []
     util = facts.get("util_percent")
-    if util is not None and util["mean"] < busy_percent:
+    if not full:
+        if util is not None and util["max"] < SOME_PERCENT:
+            problems.append(
+                Problem(
+                    f"never busy: at most {util['max']:.0f} % in {len(rows)} samples of work that was to run on it",
+                    "the work ran elsewhere: another GPU or the CPU",
+                )
+            )
+    elif util is not None and util["mean"] < busy_percent:
         problems.append(
             Problem(
                 f"busy {util['mean']:.0f} % of the time, {busy_percent:.0f} % is expected under this load",
@@ -102,7 +117,7 @@ def curve_problems(
             )
         )
     clocks = [float(row["sm"]) for row in rows if row.get("sm") is not None]
-    if len(clocks) >= MIN_SAMPLES:
+    if full and len(clocks) >= MIN_SAMPLES:
         third = max(1, len(clocks) // 3)
         first, last = middle(clocks[:third]), middle(clocks[-third:])
         if first > 0 and last < (1 - DRIFT) * first:

@@ -306,17 +306,18 @@ class Context:
         return self.deadline - time.monotonic()
 
     @contextlib.contextmanager
-    def busy(self, label: str, gpus: Sequence[int] | None = None) -> Iterator[None]:
+    def busy(self, label: str, gpus: Sequence[int] | None = None, *, full: bool = True) -> Iterator[None]:
         """Mark a stretch in which the GPUs are meant to be fully busy; ``mon.*`` judges the curve inside it.
 
         Wrap only the timed loop, not imports and warm-up; at least 2 s to be judged. ``gpus`` None means all.
+        ``full`` False: they work, but wait for the host in between (a small net); clocks then say nothing.
         """
         start = time.time()
         try:
             yield
         finally:
             self.busy_windows.append(
-                {"check": self.check_id, "label": label, "start": start, "end": time.time(), "gpus": gpus}
+                {"check": self.check_id, "label": label, "start": start, "end": time.time(), "gpus": gpus, "full": full}
             )
 
     def data(self, name: str) -> bytes:

@@ -217,6 +217,26 @@ def test_too_few_samples_are_not_judged() -> None:
         judge_curve.curve_problems([{"t": 0, "util": 100}])
 
 
+def _training(**changes: Any) -> list[dict[str, Any]]:
+    """Two seconds of a small net: busy a third of the time, clocks that rise and fall."""
+    return [{"t": i / 5, "util": 20 + i, "sm": 1980 - 90 * i, "w": 150, "thr": 0, **changes} for i in range(10)]
+
+
+def test_training_of_a_small_net_need_not_fill_the_gpu() -> None:
+    limits = {"power_limit_w": 700.0, "sm_clock_max_mhz": 1980.0}
+    assert judge_curve.curve_problems(_training(), full=False, **limits) == []
+    assert judge_curve.curve_problems(_training(), **limits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"util": 0}, "never busy"), ({"thr": 0x40}, "hw_thermal_slowdown")],
+)
+def test_training_that_ran_elsewhere_or_hot_is_a_fault(changes: dict[str, int], what: str) -> None:
+    (problem,) = judge_curve.curve_problems(_training(**changes), full=False)
+    assert what in problem.what
+
+
 def test_bus_bandwidth_is_nccl_tests() -> None:
     assert judge_sweep.bus_bandwidth(10**9, 1.0, 8) == pytest.approx(1.75)
     assert judge_sweep.bus_bandwidth(10**9, 1.0, 2) == pytest.approx(1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -99,7 +100,24 @@ def epoch(ctx: Context) -> Outcome:
                 measured,
                 expected,
             )
+        measured["epochs_under_watch"] = _under_watch(ctx, adapter, job)
     return passed(measured, expected)
+
+
+WATCHED_S = 4.0
+"""Long enough for a dozen NVML samples after the first second, which is not judged."""
+
+
+def _under_watch(ctx: Context, adapter: Any, job: TrainJob) -> int:
+    """Go on training for a few seconds, so that the monitored curve has training in it; how many epochs that were."""
+    job.device = "cuda"
+    epochs = 0
+    until = time.monotonic() + min(WATCHED_S, ctx.remaining() / 4)
+    with ctx.busy("training", [0], full=False):
+        while time.monotonic() < until:
+            adapter.train(job)
+            epochs += 1
+    return epochs
 
 
 def amp(ctx: Context) -> Outcome:
